@@ -1,0 +1,123 @@
+//! Where a ready chunk stands in its queue, so that one tenant's million jobs do not hold up another tenant's one
+//! (ORD-3). Start-time fair queueing: a position counts jobs; each tenant's chunks follow one another by their size, and
+//! a tenant with nothing waiting starts where service is now. Claims just take the lowest positions. Pure; each store
+//! keeps one, and losing it costs fairness for a moment, never a job.
+
+use std::collections::HashMap;
+
+use crate::priority::Priority;
+use crate::tenant::TenantId;
+
+/// A line of chunks that are served in order of position.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Line {
+    /// The queue.
+    pub queue: String,
+    /// The priority within it.
+    pub priority: Priority,
+}
+
+/// Positions of all lines.
+#[derive(Debug, Default)]
+pub struct Positions {
+    lines: HashMap<Line, LineState>,
+}
+
+#[derive(Debug, Default)]
+struct LineState {
+    served: i64,
+    /// Where each tenant's next chunk stands; only tenants that are ahead of service.
+    next: HashMap<TenantId, i64>,
+}
+
+/// Tenants remembered per line before those that have been served are dropped.
+const REMEMBERED_TENANTS: usize = 10_000;
+
+impl Positions {
+    /// The position of a new chunk of `jobs` jobs.
+    pub fn place(&mut self, line: &Line, tenant: TenantId, jobs: usize) -> i64 {
+        let state = self.state(line);
+        let at = state.next.get(&tenant).copied().unwrap_or(0).max(state.served);
+        state.next.insert(tenant, at + jobs as i64);
+        if state.next.len() > REMEMBERED_TENANTS {
+            let served = state.served;
+            state.next.retain(|_, next| *next > served);
+        }
+        at
+    }
+
+    /// The position of a chunk that goes in front, because its jobs have waited before.
+    pub fn front(&mut self, line: &Line) -> i64 {
+        self.state(line).served
+    }
+
+    /// Takes note that service has reached `position`.
+    pub fn served(&mut self, line: &Line, position: i64) {
+        let state = self.state(line);
+        state.served = state.served.max(position);
+    }
+
+    /// Takes note of a chunk found in the store: where service is no later than, and where its tenant's next one goes.
+    pub fn seen(&mut self, line: &Line, tenant: TenantId, position: i64, jobs: usize) {
+        let next = self.state(line).next.entry(tenant).or_insert(0);
+        *next = (*next).max(position + jobs as i64);
+    }
+
+    /// How far service has come in each line.
+    pub fn lines(&self) -> impl Iterator<Item = (&Line, i64)> {
+        self.lines.iter().map(|(line, state)| (line, state.served))
+    }
+
+    /// Tenants that are more than `ahead` jobs ahead of service in a line, with where their next chunk goes.
+    pub fn far_ahead(&self, line: &Line, ahead: i64) -> Vec<(TenantId, i64)> {
+        let Some(state) = self.lines.get(line) else { return Vec::new() };
+        state.next.iter().filter(|(_, next)| **next - state.served > ahead).map(|(t, next)| (*t, *next)).collect()
+    }
+
+    fn state(&mut self, line: &Line) -> &mut LineState {
+        if !self.lines.contains_key(line) {
+            self.lines.insert(line.clone(), LineState::default());
+        }
+        self.lines.get_mut(line).expect("just inserted")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn line() -> Line {
+        Line { queue: "default".into(), priority: Priority::NORMAL }
+    }
+
+    fn tenant(n: u128) -> TenantId {
+        TenantId(Uuid::from_u128(n))
+    }
+
+    #[test]
+    fn one_tenant_is_served_in_order() {
+        let mut positions = Positions::default();
+        let at: Vec<i64> = (0..4).map(|_| positions.place(&line(), tenant(1), 128)).collect();
+        assert_eq!(at, [0, 128, 256, 384]);
+    }
+
+    #[test]
+    fn a_light_tenant_starts_where_service_is() {
+        let mut positions = Positions::default();
+        for _ in 0..1_000 {
+            positions.place(&line(), tenant(1), 128);
+        }
+        positions.served(&line(), 512);
+        assert_eq!(positions.place(&line(), tenant(2), 1), 512);
+        assert_eq!(positions.place(&line(), tenant(1), 1), 128_000, "the heavy one stays behind its own work");
+    }
+
+    #[test]
+    fn credit_is_not_saved_up_while_idle() {
+        let mut positions = Positions::default();
+        positions.place(&line(), tenant(1), 1);
+        positions.served(&line(), 10_000);
+        assert_eq!(positions.place(&line(), tenant(1), 1), 10_000);
+    }
+}

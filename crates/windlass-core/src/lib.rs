@@ -1,0 +1,33 @@
+//! The job model, its lifecycle and the runtime of Windlass. Users add the crate `windlass`, which re-exports this one;
+//! stores implement [`store::Store`]. There is no SQL and no HTTP here, and no real clock outside `clock.rs`.
+//!
+//! Modules are listed in the order in which a job lives.
+
+// What a job is.
+mod clock;
+mod error;
+mod id;
+mod job;
+mod payload;
+mod priority;
+mod retry;
+mod tenant;
+
+// Where it is kept.
+pub mod fair;
+pub mod store;
+
+// What becomes of it.
+pub mod lifecycle;
+
+pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
+pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
+pub use job::{
+    BatchId, Callback, ClaimedJob, HistoryEntry, JobFilter, JobRecord, JobSpec, NewJob, Page, Progress, Replayed,
+    Start, Status, SubmitOptions, Unique, UniqueWithin,
+};
+pub use payload::{MAX_DEPTH, Payload, dedupe_key};
+pub use priority::{Band, BandPolicy, BandShares, Priority};
+pub use retry::{Phase, RetryPolicy};
+pub use tenant::{Scope, SecurityContext, TenantId};

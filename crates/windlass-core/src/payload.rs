@@ -1,0 +1,209 @@
+//! JSON that comes from outside: checked once at the edge, then carried as text. Also the content key of a job (SUB-7).
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::error::InvalidInput;
+use crate::tenant::TenantId;
+
+/// JSON text that has been checked: it parses, is not too deep and has no NUL.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload(Arc<str>);
+
+impl Payload {
+    /// JSON `null`.
+    pub fn null() -> Self {
+        Payload("null".into())
+    }
+
+    /// Serializes `value`; fails where it cannot be JSON or breaks a limit of `field`.
+    pub fn encode<T: Serialize + ?Sized>(field: &str, value: &T, max_bytes: usize) -> Result<Self, InvalidInput> {
+        let text = serde_json::to_string(value).map_err(|e| InvalidInput::new(field, e.to_string()))?;
+        // What serde wrote is JSON; size, depth and NUL are still open.
+        Payload::check(field, text, max_bytes)
+    }
+
+    /// Takes JSON text from outside; fails where it is not JSON or breaks a limit of `field`.
+    pub fn check(field: &str, text: impl Into<Arc<str>>, max_bytes: usize) -> Result<Self, InvalidInput> {
+        let text = text.into();
+        if text.len() > max_bytes {
+            let message = format!("{} bytes, at most {max_bytes} are allowed", text.len());
+            return Err(InvalidInput::new(field, message));
+        }
+        // PostgreSQL cannot store NUL in text, so no store accepts it. The escape must have an odd backslash before it,
+        // but refusing the rare text that spells it out is simpler than being exact.
+        if text.contains("\\u0000") || text.contains('\0') {
+            return Err(InvalidInput::new(field, "contains a NUL character"));
+        }
+        if nesting(&text) > MAX_DEPTH {
+            return Err(InvalidInput::new(field, format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        serde_json::from_str::<Checked>(&text).map_err(|e| InvalidInput::new(field, format!("not JSON: {e}")))?;
+        Ok(Payload(text))
+    }
+
+    /// Trusts text that a store kept.
+    pub fn from_store(text: impl Into<Arc<str>>) -> Self {
+        Payload(text.into())
+    }
+
+    /// The JSON text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads it as `T`.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Payload {
+    /// Only the size: payloads do not belong in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Payload({} bytes)", self.0.len())
+    }
+}
+
+impl Serialize for Payload {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &serde_json::value::RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
+        Ok(Payload(raw.get().into()))
+    }
+}
+
+/// How deep JSON may nest; deeper texts make parsers recurse without need.
+pub const MAX_DEPTH: usize = 64;
+
+/// The deepest nesting of brackets outside strings.
+fn nesting(text: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Walks JSON without building it, and refuses numbers that no store can keep.
+struct Checked;
+
+impl<'de> Deserialize<'de> for Checked {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Walk;
+        impl<'de> Visitor<'de> for Walk {
+            type Value = Checked;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Checked, E> {
+                Ok(Checked)
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Checked, E> {
+                Ok(Checked)
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Checked, E> {
+                Ok(Checked)
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Checked, E> {
+                Ok(Checked)
+            }
+            fn visit_str<E>(self, _: &str) -> Result<Checked, E> {
+                Ok(Checked)
+            }
+            fn visit_unit<E>(self) -> Result<Checked, E> {
+                Ok(Checked)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Checked, A::Error> {
+                while seq.next_element::<Checked>()?.is_some() {}
+                Ok(Checked)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Checked, A::Error> {
+                while map.next_entry::<IgnoredAny, Checked>()?.is_some() {}
+                Ok(Checked)
+            }
+        }
+        deserializer.deserialize_any(Walk)
+    }
+}
+
+/// The content key of a job: `<handler>::<tenant|global>::<sorted JSON>`, the same for any order of object keys (SUB-7).
+///
+/// ```
+/// use windlass_core::{dedupe_key, Payload};
+/// let a = Payload::check("input", r#"{"b":1,"a":[2,{"d":4,"c":3}]}"#, 1_000).unwrap();
+/// assert_eq!(dedupe_key("mail.send", None, &a), r#"mail.send::global::{"a":[2,{"c":3,"d":4}],"b":1}"#);
+/// ```
+pub fn dedupe_key(handler: &str, tenant: Option<TenantId>, payload: &Payload) -> String {
+    let sorted = match payload.decode::<serde_json::Value>() {
+        Ok(value) => sorted_json(&value),
+        Err(_) => payload.as_str().to_owned(),
+    };
+    match tenant {
+        Some(tenant) => format!("{handler}::{tenant}::{sorted}"),
+        None => format!("{handler}::global::{sorted}"),
+    }
+}
+
+/// JSON text with sorted keys, whatever map type serde_json was built with.
+fn sorted_json(value: &serde_json::Value) -> String {
+    use serde_json::Value;
+    match value {
+        Value::Array(items) => format!("[{}]", items.iter().map(sorted_json).collect::<Vec<_>>().join(",")),
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_unstable_by_key(|(key, _)| *key);
+            let fields = fields.into_iter().map(|(k, v)| format!("{}:{}", Value::from(k.as_str()), sorted_json(v)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+        }
+        plain => plain.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        Payload::check("input", text, 1_000).expect_err("refused").message
+    }
+
+    #[test]
+    fn bad_json_is_refused_with_the_reason() {
+        assert!(refused("{\"a\":").contains("not JSON"));
+        assert!(refused("{\"a\":1e400}").contains("not JSON"));
+        assert!(refused("\"a\\u0000b\"").contains("NUL"));
+        assert!(refused(&"[".repeat(65)).contains("deeper"));
+        assert!(refused(&format!("\"{}\"", "x".repeat(1_000))).contains("at most 1000"));
+    }
+
+    #[test]
+    fn the_limits_themselves_are_allowed() {
+        assert!(Payload::check("input", format!("{}{}", "[".repeat(64), "]".repeat(64)), 1_000).is_ok());
+        assert!(Payload::check("input", format!("\"{}\"", "x".repeat(998)), 1_000).is_ok());
+    }
+
+    #[test]
+    fn payloads_stay_out_of_debug_output() {
+        assert_eq!(format!("{:?}", Payload::from_store("\"secret\"")), "Payload(8 bytes)");
+    }
+}

@@ -1,0 +1,598 @@
+//! What a store of jobs does: one trait, domain types in and out. Implemented by `memory`, `windlass-sqlite` and
+//! `windlass-postgres`; called by the service and the runtime. A store never decides what becomes of a job: it carries
+//! out transitions that `lifecycle` decided, and refuses every write whose fence is not current.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::error::{InvalidInput, JobError};
+use crate::id::{JobId, MachineSlot};
+use crate::job::{ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Progress, Status};
+use crate::payload::Payload;
+use crate::tenant::{Scope, TenantId};
+
+/// The durable half of Windlass. Every method is atomic: it happened, or it did not, or the error says
+/// [`Error::Unknown`]. Times come from the store's clock, never from the caller's.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// A short name for people: `memory`, `sqlite`, `postgres`.
+    fn name(&self) -> &'static str;
+
+    /// The store's time.
+    async fn now(&self) -> Result<Timestamp>;
+
+    /// How many submits (and how many finishes) the runtime may have under way at once. 1 where one writer takes all.
+    fn writers(&self) -> usize {
+        1
+    }
+
+    // ---- nodes
+
+    /// Gives a process an identity of its own and a machine slot that no live process has, and none had in the last
+    /// [`SLOT_QUARANTINE`]. The time in the reply is later than that of every id the slot made before.
+    async fn register(&self, node: NewNode) -> Result<NodeLease>;
+
+    /// Renews the node. A node that was declared dead gets [`Beat::Fenced`] and must stop its jobs.
+    async fn heartbeat(&self, node: NodeId, running: usize) -> Result<Beat>;
+
+    /// Ends the node: what it still holds is released without cost, its slot goes into quarantine.
+    async fn deregister(&self, node: NodeId) -> Result<()>;
+
+    /// Every registered process, newest first.
+    async fn nodes(&self) -> Result<Vec<NodeRecord>>;
+
+    // ---- the life of a job
+
+    /// Stores the jobs, in order, all or none, and answers for each with its id or that of the job that has its key.
+    /// Jobs whose `start` is not ahead become ready (or blocked behind their ordering key); with `lease`, the plain
+    /// ones are born leased to that node instead, with 0 failures, and are running.
+    async fn submit(&self, submit: Submit) -> Result<Vec<Submitted>>;
+
+    /// Takes at most `max` ready jobs under one new lease. First up to `quota[b]` of each band, then from the most
+    /// urgent band on until `max`, and never more than a queue's own limit. Within a band: higher priority first, then
+    /// each tenant in its turn, then oldest first.
+    async fn claim(&self, claim: Claim) -> Result<Claimed>;
+
+    /// Carries out transitions, each only if the job is still in the lease it names (its fence). Answers in order.
+    /// A job whose cancel was requested ends as canceled whatever its transition says.
+    /// A job that goes back to ready or scheduled waits in its own queue, or in [`suspect_queue`] once a node was lost
+    /// with it.
+    async fn finish(&self, node: NodeId, finishes: Vec<Finish>) -> Result<Vec<Finished>>;
+
+    /// Keeps the latest progress of each job, fenced. Answers in order: false means the fence is lost.
+    async fn report_progress(&self, node: NodeId, reports: Vec<ProgressReport>) -> Result<Vec<bool>>;
+
+    /// Keeps a checkpoint, fenced. False means the fence is lost.
+    async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool>;
+
+    // ---- reading
+
+    /// The jobs with these ids that the scope covers, in any order.
+    async fn get(&self, scope: Scope, ids: &[JobId]) -> Result<Vec<JobRecord>>;
+
+    /// A job's input.
+    async fn input(&self, scope: Scope, id: JobId) -> Result<Option<Payload>>;
+
+    /// Jobs that pass the filter, newest first.
+    async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>>;
+
+    /// Everything that happened to a job, oldest first; empty if there is none.
+    async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>>;
+
+    /// How many jobs are in each status. Ended ones are counted as they end and stay counted after they are purged.
+    async fn counts(&self, scope: Scope) -> Result<Counts>;
+
+    /// What `why` needs to know about a job.
+    async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>>;
+
+    // ---- steering
+
+    /// Cancels a job: at once while it waits; by a request that its node carries out while it runs.
+    async fn cancel(&self, scope: Scope, id: JobId, by: &str, reason: &str) -> Result<CancelReply>;
+
+    /// Puts a dead letter back to work in place, with no failures and no recoveries counted. Marks it replayed.
+    async fn replay(&self, scope: Scope, id: JobId, by: &str) -> Result<ReplayReply>;
+
+    /// Marks a dead letter as replayed by another job (which the caller has submitted); it is purged after `keep`.
+    async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool>;
+
+    /// Removes an ended job now. False if it is not there or has not ended.
+    async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool>;
+
+    /// Stops starting jobs of `target`, until it is resumed. Running ones go on. Pausing twice keeps the first.
+    async fn pause(&self, target: &PauseTarget, by: &str, reason: &str) -> Result<()>;
+
+    /// Ends a pause; false if there was none. Jobs it parked become ready again (also by [`Store::open_gates`]).
+    async fn resume(&self, target: &PauseTarget, by: &str) -> Result<bool>;
+
+    /// The pauses in force.
+    async fn pauses(&self) -> Result<Vec<Pause>>;
+
+    /// Adds an entry to the audit log.
+    async fn audit(&self, entry: AuditEntry) -> Result<()>;
+
+    /// The audit log, newest first.
+    async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>>;
+
+    // ---- maintenance: every step is bounded, repeatable, and safe on several nodes at once
+
+    /// Makes due jobs ready, at most `limit`.
+    async fn promote(&self, limit: usize) -> Result<Promoted>;
+
+    /// Declares nodes dead that have not been renewed for `lease`; their jobs become ready again, with one more recovery
+    /// and in the queue [`suspect_queue`], or canceled where a cancel was requested.
+    async fn recover(&self, lease: Duration) -> Result<Recovered>;
+
+    /// Cancels waiting jobs whose `expires_at` has passed, with the reason `expired`; at most `limit`.
+    async fn expire(&self, limit: usize) -> Result<usize>;
+
+    /// Makes jobs ready whose gate has opened: the next of an ordering key whose holder has ended, those parked by a
+    /// pause that is over. Repairs what a crash between finish and release left behind. At most `limit`.
+    async fn open_gates(&self, limit: usize) -> Result<usize>;
+
+    /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many.
+    async fn clean(&self, limit: usize) -> Result<usize>;
+
+    /// Waits until something may have become ready through another process, or for ever. A hint: it may be late or
+    /// early, and nothing depends on it.
+    async fn wait_for_wake(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    /// Tells other processes that jobs may be ready in this store. Cheap to call often; coalesced by the store.
+    fn wake_others(&self) {}
+
+    /// Store-specific abilities, such as handing out transactions.
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// A slot stays unused this long after its holder's last sign of life, so that ids which the holder borrowed from the
+/// future cannot be made again.
+pub const SLOT_QUARANTINE: Duration = Duration::from_secs(30);
+
+/// The queue of jobs whose node was lost while it held them. Nodes take them one at a time, so that a job that kills its
+/// process takes no other suspect along.
+pub fn suspect_queue(queue: &str) -> String {
+    format!("suspect:{queue}")
+}
+
+/// How many jobs one ready chunk holds at most.
+pub const CHUNK_JOBS: usize = 128;
+
+/// The result of a store call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a store call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store could not be reached or was too slow, and nothing was written. Safe to repeat.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// The connection was lost while a write was under way: it may have happened. Safe to repeat with a key.
+    #[error("the outcome of the write is unknown: {0}")]
+    Unknown(String),
+    /// The store has no room left. Nothing was written.
+    #[error("the store is full: {0}")]
+    Full(String),
+    /// A field cannot be stored.
+    #[error(transparent)]
+    InvalidInput(#[from] InvalidInput),
+    /// The file or database belongs to another process, or to a version of Windlass that is newer.
+    #[error("{0}")]
+    Refused(String),
+    /// A bug, or a store that someone else has changed.
+    #[error("the store answered unexpectedly: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// A stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Unavailable(_) => "unavailable",
+            Error::Unknown(_) => "unknown_outcome",
+            Error::Full(_) => "storage_full",
+            Error::InvalidInput(_) => "invalid_input",
+            Error::Refused(_) => "refused",
+            Error::Internal(_) => "internal_error",
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Error::Unavailable(_) | Error::Unknown(_) | Error::Full(_))
+    }
+}
+
+/// One incarnation of a process. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub i64);
+
+/// One claimed batch: the fence of its jobs. Made by the node, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LeaseId(pub i64);
+
+/// What a write to a running job must name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    /// The job.
+    pub job: JobId,
+    /// The lease it is held under.
+    pub lease: LeaseId,
+}
+
+/// A process that asks to be registered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NewNode {
+    /// The machine's name.
+    pub host: String,
+    /// The process id.
+    pub pid: u32,
+    /// The version of Windlass.
+    pub version: String,
+    /// What it can run; empty for a process that only submits.
+    pub handlers: Vec<String>,
+    /// How many jobs it runs at once; 0 for a process that only submits.
+    pub capacity: usize,
+}
+
+/// What a registered process gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeLease {
+    /// Its identity.
+    pub node: NodeId,
+    /// Its part of ids.
+    pub slot: MachineSlot,
+    /// The store's time, where its ids start.
+    pub now: Timestamp,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Beat {
+    /// Still alive; jobs of this node whose cancel has been requested.
+    Alive {
+        /// Cancels to carry out, also ones told before.
+        cancels: Vec<Fence>,
+    },
+    /// Declared dead: its jobs belong to others.
+    Fenced,
+}
+
+/// A registered process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its identity.
+    pub node: NodeId,
+    /// Its part of ids.
+    pub slot: MachineSlot,
+    /// What it said of itself.
+    pub info: NewNode,
+    /// How many jobs it ran at its last heartbeat.
+    pub running: usize,
+    /// When it registered.
+    pub started_at: Timestamp,
+    /// When it was last heard of.
+    pub heartbeat_at: Timestamp,
+}
+
+/// Jobs to store.
+#[derive(Clone, Debug)]
+pub struct Submit {
+    /// In the order of the callers.
+    pub jobs: Vec<NewJob>,
+    /// Start the plain ones on this node, under this new lease.
+    pub lease: Option<(NodeId, LeaseId)>,
+}
+
+/// What became of a submitted job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// Its id, or that of the job that holds its key.
+    pub id: JobId,
+    /// Whether another job holds its key, so that nothing was stored.
+    pub duplicate: bool,
+}
+
+/// What a node can take.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The node.
+    pub node: NodeId,
+    /// The lease the jobs get; new for each call.
+    pub lease: LeaseId,
+    /// Which queues, with how many jobs at most from each. In order of preference.
+    pub queues: Vec<(String, usize)>,
+    /// How many jobs at most in all.
+    pub max: usize,
+    /// The part of each band, by [`Band::index`](crate::Band::index).
+    pub quota: [usize; 4],
+}
+
+/// What a claim returned.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The store's time.
+    pub now: Timestamp,
+    /// The jobs, in order of start.
+    pub jobs: Vec<ClaimedJob>,
+    /// Which bands may have more.
+    pub more: [bool; 4],
+}
+
+/// One ended attempt, as `lifecycle` decided.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    /// The job and the lease.
+    pub fence: Fence,
+    /// The number of the attempt.
+    pub attempt: u16,
+    /// How long the attempt ran, by the node's monotonic clock; the store derives when it started.
+    pub ran: Duration,
+    /// What becomes of the job.
+    pub transition: Transition,
+    /// A job to store in the same transaction, if this one is accepted: a callback (ERR-5).
+    pub follow_up: Option<Box<NewJob>>,
+}
+
+/// What becomes of a job after an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Transition {
+    /// It is done. Removed `keep` later.
+    Succeed {
+        /// What it returned.
+        output: Option<Payload>,
+        /// How long it is kept.
+        keep: Duration,
+    },
+    /// It runs again after `delay`, as [`Status::Retrying`].
+    Retry {
+        /// The failures counted from now on.
+        failed: u16,
+        /// How long it waits, by the store's clock.
+        delay: Duration,
+        /// Why.
+        error: JobError,
+    },
+    /// It will not run again by itself. Kept until replayed or purged. The store also writes the audit entry
+    /// `JOB_EXHAUSTED_RETRIES` when the reason is `max_retries`.
+    DeadLetter {
+        /// Why: `max_retries`, or the code of a terminal error.
+        reason: String,
+        /// The last error.
+        error: JobError,
+    },
+    /// It ends as canceled. Removed `keep` later.
+    Cancel {
+        /// Why: `canceled`, `expired`, `discarded`.
+        reason: String,
+        /// How long it is kept.
+        keep: Duration,
+    },
+    /// It runs again after `delay`, as [`Status::Scheduled`]; nothing is charged (ERR-7).
+    Snooze {
+        /// How long it waits, by the store's clock.
+        delay: Duration,
+    },
+    /// It is ready again at once, in front; nothing is charged (RUN-10).
+    Release,
+    /// It waits behind a gate, as [`Status::Blocked`]; nothing is charged.
+    Park {
+        /// Which.
+        gate: Gate,
+    },
+    /// It is ready in another queue; nothing is charged.
+    Route {
+        /// Which.
+        queue: String,
+    },
+}
+
+/// What a job waits for, other than time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Gate {
+    /// A pause of its handler or tenant.
+    Pause(PauseTarget),
+    /// An earlier job of its tenant with the same ordering key.
+    OrderingKey(String),
+}
+
+impl Gate {
+    /// The text stores keep: `pause:…` or `key:…`.
+    pub fn name(&self) -> String {
+        match self {
+            Gate::Pause(target) => format!("pause:{}", target.name()),
+            Gate::OrderingKey(key) => format!("key:{key}"),
+        }
+    }
+
+    /// From the text stores keep.
+    pub fn parse(name: &str) -> Option<Gate> {
+        match name.split_once(':')? {
+            ("pause", target) => PauseTarget::parse(target).map(Gate::Pause),
+            ("key", key) => Some(Gate::OrderingKey(key.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a finish was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// The job is now in this status ([`Status::Canceled`] where a cancel came first).
+    Accepted(Status),
+    /// The fence is not current: the job belongs to someone else. Nothing was written.
+    Fenced,
+}
+
+/// The latest progress of a running job.
+#[derive(Clone, Debug)]
+pub struct ProgressReport {
+    /// The job and the lease.
+    pub fence: Fence,
+    /// What to keep.
+    pub progress: Progress,
+}
+
+/// How many jobs are in each status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; 9]);
+
+impl Counts {
+    /// The count of one status.
+    pub fn get(&self, status: Status) -> u64 {
+        self.0[status.code() as usize]
+    }
+
+    /// Adds to the count of one status.
+    pub fn add(&mut self, status: Status, n: u64) {
+        self.0[status.code() as usize] += n;
+    }
+
+    /// Jobs that have not ended.
+    pub fn unfinished(&self) -> u64 {
+        Status::ALL.iter().filter(|s| !s.is_terminal()).map(|s| self.get(*s)).sum()
+    }
+}
+
+/// Where a job is, with what decides when it runs.
+#[derive(Clone, Debug)]
+pub struct Whereabouts {
+    /// The store's time.
+    pub now: Timestamp,
+    /// The job.
+    pub record: JobRecord,
+    /// For a ready job: how many ready jobs of its queue come before it, at most.
+    pub ahead: Option<u64>,
+    /// For a job behind an ordering key: who holds the key.
+    pub key_holder: Option<JobId>,
+    /// The pauses in force.
+    pub pauses: Vec<Pause>,
+    /// The registered nodes.
+    pub nodes: Vec<NodeRecord>,
+}
+
+/// What a cancel did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelReply {
+    /// It waited and is canceled now.
+    Canceled,
+    /// It runs; its node has been asked, and no completion is accepted any more.
+    Requested,
+    /// It had ended before.
+    AlreadyFinished(Status),
+    /// There is no such job in the scope.
+    NotFound,
+}
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayReply {
+    /// The job waits again.
+    Replayed,
+    /// It is not a dead letter.
+    NotDead(Status),
+    /// There is no such job in the scope.
+    NotFound,
+}
+
+/// What can be paused (OPS-4).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseTarget {
+    /// Everything: the online gate.
+    All,
+    /// One handler.
+    Handler(String),
+    /// One tenant.
+    Tenant(TenantId),
+}
+
+impl PauseTarget {
+    /// The text stores keep: `all`, `handler:…`, `tenant:…`.
+    pub fn name(&self) -> String {
+        match self {
+            PauseTarget::All => "all".to_owned(),
+            PauseTarget::Handler(handler) => format!("handler:{handler}"),
+            PauseTarget::Tenant(tenant) => format!("tenant:{tenant}"),
+        }
+    }
+
+    /// From the text stores keep.
+    pub fn parse(name: &str) -> Option<PauseTarget> {
+        match name.split_once(':') {
+            None if name == "all" => Some(PauseTarget::All),
+            Some(("handler", handler)) if !handler.is_empty() => Some(PauseTarget::Handler(handler.to_owned())),
+            Some(("tenant", tenant)) => TenantId::parse(tenant).ok().map(PauseTarget::Tenant),
+            _ => None,
+        }
+    }
+}
+
+/// A pause in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// What is paused.
+    pub target: PauseTarget,
+    /// By whom.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// Since when.
+    pub at: Timestamp,
+}
+
+/// One line of the audit log (OPS-5).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// When; set by the store when it is written.
+    pub at: Timestamp,
+    /// Who.
+    pub actor: String,
+    /// In which tenant; none for the whole installation.
+    pub tenant: Option<TenantId>,
+    /// What: `JOB_SUBMITTED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
+    /// `RESUMED`, `JOB_SUCCEEDED`.
+    pub action: String,
+    /// On what: a job id, a pause target, a filter.
+    pub target: String,
+    /// Anything more.
+    pub detail: Option<String>,
+}
+
+/// Which audit entries to read.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct AuditFilter {
+    /// Only this action. `JOB_SUCCEEDED` is answered from the jobs' outcomes: a success writes no entry of its own.
+    pub action: Option<String>,
+    /// Only this target.
+    pub target: Option<String>,
+    /// At most so many; 0 means 50.
+    pub limit: usize,
+}
+
+/// What a promotion did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promoted {
+    /// How many jobs became ready.
+    pub jobs: usize,
+    /// How long until the next one is due; `None` if there is none.
+    pub next_in: Option<Duration>,
+}
+
+/// What a recovery did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Nodes declared dead.
+    pub nodes: Vec<NodeId>,
+    /// Their jobs that are ready again.
+    pub jobs: Vec<JobId>,
+}

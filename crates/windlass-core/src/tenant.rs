@@ -1,0 +1,124 @@
+//! Who is asking: tenants, callers, and the scope every read and write of jobs carries.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::InvalidInput;
+
+/// The owner of a job. System jobs belong to [`TenantId::ROOT`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TenantId(pub Uuid);
+
+impl TenantId {
+    /// The nil UUID: the tenant of system jobs.
+    pub const ROOT: TenantId = TenantId(Uuid::nil());
+
+    /// Reads a UUID in any of its usual spellings.
+    pub fn parse(text: &str) -> Result<Self, InvalidInput> {
+        Uuid::parse_str(text)
+            .map(TenantId)
+            .map_err(|_| InvalidInput::new("tenant", format!("`{}` is not a UUID", text.escape_debug())))
+    }
+}
+
+impl fmt::Display for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// The authenticated caller. The tenant of a job comes from here and from nowhere else.
+///
+/// ```
+/// use windlass_core::SecurityContext;
+/// let ctx = SecurityContext::parse("0190b3a2-7c1e-7000-8000-000000000001", "user-7").unwrap();
+/// assert!(SecurityContext::parse("not-a-uuid", "user-7").is_err());
+/// # let _ = ctx;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SecurityContext {
+    /// The tenant the caller acts for.
+    pub tenant: TenantId,
+    /// The caller: a user, a service or an operator.
+    pub user: Option<String>,
+    /// Ties together everything that happens for one request.
+    pub correlation_id: Option<String>,
+}
+
+impl SecurityContext {
+    /// A caller of `tenant`.
+    pub fn new(tenant: TenantId) -> Self {
+        SecurityContext { tenant, user: None, correlation_id: None }
+    }
+
+    /// The system itself, in the root tenant.
+    pub fn system() -> Self {
+        SecurityContext::new(TenantId::ROOT).with_user("system")
+    }
+
+    /// From text, as a token or a command line carries it.
+    pub fn parse(tenant: &str, user: &str) -> Result<Self, InvalidInput> {
+        Ok(SecurityContext::new(TenantId::parse(tenant)?).with_user(user))
+    }
+
+    /// Names the caller.
+    #[must_use]
+    pub fn with_user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// Sets the id that jobs submitted by this caller carry on.
+    #[must_use]
+    pub fn with_correlation_id(mut self, id: impl Into<String>) -> Self {
+        self.correlation_id = Some(id.into());
+        self
+    }
+
+    /// The scope of this caller's reads and writes.
+    pub fn scope(&self) -> Scope {
+        Scope::Tenant(self.tenant)
+    }
+
+    /// The caller's name for audit entries.
+    pub fn actor(&self) -> &str {
+        self.user.as_deref().unwrap_or("anonymous")
+    }
+}
+
+/// Which jobs a read or write may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The jobs of one tenant.
+    Tenant(TenantId),
+    /// Every tenant's jobs: for the engine and for operators of the whole installation.
+    All,
+}
+
+impl Scope {
+    /// Whether jobs of `tenant` are inside.
+    pub fn covers(self, tenant: TenantId) -> bool {
+        match self {
+            Scope::Tenant(own) => own == tenant,
+            Scope::All => true,
+        }
+    }
+
+    /// The one tenant, if it is limited to one.
+    pub fn tenant(self) -> Option<TenantId> {
+        match self {
+            Scope::Tenant(tenant) => Some(tenant),
+            Scope::All => None,
+        }
+    }
+}
