@@ -1060,3 +1060,6 @@ impl State {
         over.len()
     }
 }
+
+#[cfg(test)]
+mod tests;
