@@ -435,7 +435,7 @@ pub struct ClaimedJob {
     pub tenant: TenantId,
     /// What runs it.
     pub handler: String,
-    /// Where it waited.
+    /// The queue it was claimed from, which is not the one it was submitted to after a `Route` or a recovery.
     pub queue: String,
     /// How urgent it is.
     pub priority: Priority,

@@ -24,7 +24,7 @@ use crate::priority::Band;
 use crate::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, Gate, LeaseId,
     NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, Whereabouts,
+    Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts,
 };
 use crate::tenant::{Scope, TenantId};
 
@@ -161,6 +161,10 @@ impl Store for MemoryStore {
 
     async fn counts(&self, scope: Scope) -> Result<Counts> {
         Ok(self.step(|state, _| state.index.counts(scope)))
+    }
+
+    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
+        Ok(self.step(|state, _| state.index.ready.oldest()))
     }
 
     async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
