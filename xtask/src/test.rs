@@ -66,9 +66,11 @@ fn test(steps: &mut Steps, target: &Target, arguments: &Arguments) {
         command.envs(variables.iter().map(|(name, value)| (*name, value)));
         command
     };
-    steps.step("tests", || pass(prepare(test_command(target, arguments)).args(&arguments.filter)));
     if arguments.filter.is_empty() {
         steps.step("doctests", || pass(prepare(target.cargo()).args(["test", "--doc"]).args(EVERYTHING)));
+    }
+    steps.step("tests", || pass(prepare(test_command(target, arguments)).args(&arguments.filter)));
+    if arguments.filter.is_empty() {
         steps
             .step("examples", || examples::run(&target.root, &target.dir.join("examples"), &servers.postgres, prepare));
     }

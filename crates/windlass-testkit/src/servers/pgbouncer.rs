@@ -100,6 +100,7 @@ fn configuration(server_port: u16, port: u16, options: &PgBouncerOptions) -> Str
 
 #[cfg(test)]
 mod tests {
+    use super::super::{PostgresOptions, is_full_tier};
     use super::*;
 
     #[test]
@@ -107,5 +108,20 @@ mod tests {
         let text = configuration(5433, 6433, &PgBouncerOptions::default());
         assert!(text.contains("* = host=127.0.0.1 port=5433 user=postgres\n"));
         assert!(text.contains("listen_port = 6433\n") && text.contains("pool_mode = transaction\n"));
+    }
+
+    /// Only the full tier needs a pooler, so only there is one installed.
+    #[test]
+    fn what_is_done_through_the_pooler_is_done_on_the_server() {
+        if !is_full_tier() {
+            return;
+        }
+        let server = PostgresServer::start(PostgresOptions::new()).expect("a server starts");
+        let mut pooler = PgBouncer::start(&server, PgBouncerOptions::default()).expect("a pooler starts");
+        server.create_database_through(pooler.port(), "pooled").expect("create through the pooler");
+        let error = server.create_database("pooled").expect_err("it is there").to_string();
+        assert!(error.contains("already exists"), "{error}");
+        pooler.kill_9();
+        assert!(server.create_database_through(pooler.port(), "unreachable").is_err());
     }
 }

@@ -123,9 +123,14 @@ impl PostgresServer {
 
     /// Creates a database; fails if there is one of that name.
     pub fn create_database(&self, name: &str) -> Result<()> {
+        self.create_database_through(self.port, name)
+    }
+
+    /// The same through whatever listens on `port`.
+    pub(super) fn create_database_through(&self, port: u16, name: &str) -> Result<()> {
         let mut createdb = self.process.command(&self.bin_dir.join("createdb"));
         createdb.args(["--no-password", "--host", "127.0.0.1", "--username", SUPERUSER, "--port"]);
-        createdb.arg(self.port.to_string()).arg("--").arg(name);
+        createdb.arg(port.to_string()).arg("--").arg(name);
         run(createdb, "createdb")
     }
 
