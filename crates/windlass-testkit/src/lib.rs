@@ -1,1 +1,4 @@
 //! Being written.
+
+#[cfg(unix)]
+pub mod servers;
