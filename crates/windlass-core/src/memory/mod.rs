@@ -756,11 +756,11 @@ impl State {
         self.index.ordering.entry((tenant, key.to_owned())).or_insert_with(new).holder == id
     }
 
-    /// Gives the ordering key that `ended` held to the next job by id.
+    /// Gives the ordering key that `ended` held to the next job by arrival.
     fn pass_on(&mut self, key: KeyOf, ended: JobId, now: Timestamp) {
         loop {
             let Some(line) = self.index.ordering.get_mut(&key).filter(|line| line.holder == ended) else { return };
-            let Some(next) = line.waiting.pop_first() else {
+            let Some((_, next)) = line.waiting.pop_first() else {
                 self.index.ordering.remove(&key);
                 return;
             };
