@@ -15,6 +15,7 @@ mod tenant;
 
 // Where it is kept.
 pub mod fair;
+pub mod memory;
 pub mod store;
 
 // What becomes of it.
@@ -27,6 +28,7 @@ pub use job::{
     BatchId, Callback, ClaimedJob, HistoryEntry, JobFilter, JobRecord, JobSpec, NewJob, Page, Progress, Replayed,
     Start, Status, SubmitOptions, Unique, UniqueWithin,
 };
+pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};
 pub use priority::{Band, BandPolicy, BandShares, Priority};
 pub use retry::{Phase, RetryPolicy};
