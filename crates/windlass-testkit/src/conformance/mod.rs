@@ -128,7 +128,7 @@ macro_rules! suite {
 
         /// Makes a test of every case. Takes the path of an `async fn() -> TestStore` that opens a fresh, empty store.
         ///
-        /// ```ignore
+        /// ```text
         /// windlass_testkit::conformance_tests!(fresh_store);
         /// ```
         #[macro_export]

@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use windlass_core::store::{
-    Beat, Claim, Fence, Finish, Finished, NewNode, ProgressReport, Transition, suspect_queue,
-};
+use windlass_core::store::{Beat, Claim, Fence, Finish, Finished, NewNode, ProgressReport, Transition, suspect_queue};
 use windlass_core::{JobId, MachineSlot, Progress, Scope, Status};
 
 use super::rig::*;

@@ -29,7 +29,12 @@ pub(super) async fn submitted_ids_keep_their_order_and_read_back(rig: Rig) {
         let record = rig.record(id).await;
         assert_eq!(record.id, id);
         let apart = record.created_at.since(id.created()).max(id.created().since(record.created_at));
-        assert!(apart < Duration::from_secs(5), "created_at {} is the time in the id {}", record.created_at, id.created());
+        assert!(
+            apart < Duration::from_secs(5),
+            "created_at {} is the time in the id {}",
+            record.created_at,
+            id.created()
+        );
     }
 }
 
@@ -479,9 +484,7 @@ pub(super) async fn a_job_born_to_a_dead_node_is_not_lost(rig: Rig) {
 /// SUB-12: whoever waits for a job finds what it returned, or why it returned nothing.
 pub(super) async fn the_outcome_of_a_job_can_be_read(rig: Rig) {
     let before = rig.now().await;
-    let done = rig
-        .ended(rig.job(), Transition::Succeed { output: Some(payload(r#"{"pages":3}"#)), keep: HOUR })
-        .await;
+    let done = rig.ended(rig.job(), Transition::Succeed { output: Some(payload(r#"{"pages":3}"#)), keep: HOUR }).await;
     let record = rig.record(done).await;
     assert_eq!((record.status, record.attempt, record.node), (Status::Succeeded, 1, Some(rig.node)));
     assert_eq!(record.output.expect("kept").as_str(), r#"{"pages":3}"#);

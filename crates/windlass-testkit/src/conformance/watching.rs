@@ -76,9 +76,8 @@ pub(super) async fn each_filter_of_a_list_works_alone(rig: Rig) {
 /// OPS-1: a job must pass every part of the filter.
 pub(super) async fn filters_of_a_list_combine(rig: Rig) {
     let batch = BatchId(rig.job().id());
-    let full = || {
-        rig.job().handler("h").tag("t").batch(batch).with(|job| job.correlation_id = Some("c".into())).after(HOUR)
-    };
+    let full =
+        || rig.job().handler("h").tag("t").batch(batch).with(|job| job.correlation_id = Some("c".into())).after(HOUR);
     let hit = rig.submit(full()).await;
     let misses = vec![
         full().handler("g"),
@@ -447,7 +446,10 @@ pub(super) async fn pauses_and_waiting_jobs_survive_a_restart(rig: Rig) {
     let rig = rig.restart().await;
     assert_eq!(rig.counts().await, counts);
     let pauses = rig.store().pauses().await.expect("pauses");
-    assert_eq!(pauses.iter().map(|pause| (&pause.target, pause.reason.as_str())).collect::<Vec<_>>(), [(&target, "why")]);
+    assert_eq!(
+        pauses.iter().map(|pause| (&pause.target, pause.reason.as_str())).collect::<Vec<_>>(),
+        [(&target, "why")]
+    );
     assert_eq!(rig.try_submit(rig.job().tenant(B).key("k")).await.id, light);
     let beat = rig.store().heartbeat(rig.node, 2).await.expect("heartbeat");
     assert_eq!(beat, Beat::Alive { cancels: vec![fence(&canceling)] });
@@ -657,7 +659,8 @@ pub(super) async fn counts_are_right_after_a_mix_of_everything(rig: Rig) {
 /// BEY-1: for each place what decides when the job runs: who is ahead, who holds the key, what is paused, which nodes
 /// there are.
 pub(super) async fn whereabouts_tell_why_a_job_is_not_running(rig: Rig) {
-    let whereabouts = async |id| rig.store().whereabouts(Scope::Tenant(A), id).await.expect("whereabouts").expect("there");
+    let whereabouts =
+        async |id| rig.store().whereabouts(Scope::Tenant(A), id).await.expect("whereabouts").expect("there");
     let mut ready = Vec::new();
     for _ in 0..5 {
         ready.push(rig.submit(rig.job()).await);
