@@ -2,5 +2,6 @@
 //! (`behaviour`), and throwaway servers to run both on. Never used by production code.
 
 pub mod behaviour;
+pub mod conformance;
 #[cfg(unix)]
 pub mod servers;
