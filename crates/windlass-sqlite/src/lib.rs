@@ -48,7 +48,7 @@ use tokio::sync::Notify;
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, NewNode,
     NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store,
-    Submit, Submitted, Whereabouts,
+    Submit, Submitted, WaitingQueue, Whereabouts,
 };
 use windlass_core::{Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, SystemClock, Timestamp};
 
@@ -394,6 +394,10 @@ impl Store for SqliteStore {
 
     async fn counts(&self, scope: Scope) -> Result<Counts> {
         self.read(move |conn, _| read::counts(conn, scope)).await
+    }
+
+    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
+        self.read(|conn, _| read::waiting_queues(conn)).await
     }
 
     async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
