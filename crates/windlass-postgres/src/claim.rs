@@ -53,7 +53,10 @@ pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
     if publish {
         store.sync_lines_soon();
     }
-    let mut jobs: Vec<(i32, ClaimedJob)> = rows[1..].iter().map(|row| (row.get(8), job(row, claim.lease))).collect();
+    let queues = queues_of_jobs(&claim, about);
+    let queue_of = |n: i32| queues.get((n - 1) as usize).copied().unwrap_or_default();
+    let numbered = rows[1..].iter().map(|row| (row.get(8), row)).map(|(n, row)| (n, job(row, claim.lease, queue_of(n))));
+    let mut jobs: Vec<(i32, ClaimedJob)> = numbered.collect();
     jobs.sort_unstable_by_key(|(n, _)| *n);
     let jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
     store.hold(claim.lease, jobs.iter().map(|job| (job.id, job.tenant, job.ordering_key.clone())));
@@ -66,7 +69,21 @@ fn count(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
 
-fn job(row: &Row, lease: LeaseId) -> ClaimedJob {
+/// The queue that each job was taken from, in their order.
+fn queues_of_jobs<'a>(claim: &'a Claim, about: &Row) -> Vec<&'a str> {
+    let lines: Vec<i32> = about.get::<_, Option<_>>(2).unwrap_or_default();
+    let (chunks, jobs): (Vec<i32>, Vec<i32>) = (about.get(4), about.get(6));
+    let queue_of = |chunk: i32| {
+        let line = lines.get((chunk - 1) as usize)?;
+        claim.queues.get((*line - 1) as usize).map(|(queue, _)| queue.as_str())
+    };
+    let queues = chunks.iter().zip(jobs).flat_map(|(chunk, jobs)| {
+        std::iter::repeat_n(queue_of(*chunk).unwrap_or_default(), jobs.max(0) as usize)
+    });
+    queues.collect()
+}
+
+fn job(row: &Row, lease: LeaseId, queue: &str) -> ClaimedJob {
     let created_at = row.get::<_, Time>("created_at").0;
     let run_at = row.get::<_, Option<Time>>("run_at").map(|time| time.0);
     ClaimedJob {
@@ -74,7 +91,7 @@ fn job(row: &Row, lease: LeaseId) -> ClaimedJob {
         lease,
         tenant: TenantId(row.get("tenant_id")),
         handler: row.get("handler"),
-        queue: row.get("queue"),
+        queue: queue.to_owned(),
         priority: Priority(row.get("priority")),
         payload: row.get::<_, Json<'_>>("payload").payload(),
         failed: row.get::<_, i16>("failed") as u16,

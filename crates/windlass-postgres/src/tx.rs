@@ -2,12 +2,11 @@
 //! the transaction its handler worked in (RUN-9). Nothing here commits on its own account.
 
 use std::ops::Deref;
-use std::time::Duration;
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
-use windlass_core::store::{Error, Fence, Finish, Finished, NodeId, Result, Submitted, Transition};
-use windlass_core::{NewJob, Payload, TenantId};
+use windlass_core::store::{Error, Fence, Finish, Finished, NodeId, Result, Submitted};
+use windlass_core::{NewJob, TenantId};
 
 use crate::PgStore;
 use crate::connect::{Access, Conn, Failure, Param};
@@ -54,15 +53,8 @@ impl PgStore {
 impl PgJobTx {
     /// Ends the job as succeeded and commits, all or nothing. False if the fence is lost or a cancel came first: then
     /// everything is rolled back, and the job is not this attempt's to end.
-    pub async fn complete(
-        mut self,
-        attempt: u16,
-        ran: Duration,
-        output: Option<Payload>,
-        keep: Duration,
-    ) -> Result<bool> {
-        let transition = Transition::Succeed { output, keep };
-        let finishes = [Finish { fence: self.fence, attempt, ran, transition, follow_up: None }];
+    pub async fn complete(mut self, finish: Finish) -> Result<bool> {
+        let finishes = [finish];
         let batch = Batch::new(&self.store, self.node, &finishes)?;
         let rows = self.conn.query_inside(Access::Read, batch.sql(), &batch.params()).await?;
         let row = rows.first().ok_or_else(|| Error::Internal("no answer to a finish".into()))?;
