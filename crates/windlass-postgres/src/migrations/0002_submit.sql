@@ -163,7 +163,8 @@ begin
     insert into windlass.scheduled (run_at, id, tenant_id, kind, rank, queue, resumed)
     select j.run_at, j.id, j.tenant_id, 1, windlass.rank_of(j.priority), j.queue, p_resumed
     from unnest(v_rest) x(id) cross join lateral (select * from windlass.job where job.id = x.id offset 0) j
-    where j.run_at > clock_timestamp();
+    -- It is only set where it lay ahead at the submit; one that is replayed may be long past it.
+    where j.run_at is not null and (not p_resumed or j.run_at > clock_timestamp());
     get diagnostics v_n = row_count;
     if v_n < cardinality(v_rest) then
         select array_agg(j.id order by x.n), array_agg(j.queue order by x.n),
