@@ -55,7 +55,8 @@ pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
     }
     let queues = queues_of_jobs(&claim, about);
     let queue_of = |n: i32| queues.get((n - 1) as usize).copied().unwrap_or_default();
-    let numbered = rows[1..].iter().map(|row| (row.get(8), row)).map(|(n, row)| (n, job(row, claim.lease, queue_of(n))));
+    let numbered =
+        rows[1..].iter().map(|row| (row.get(8), row)).map(|(n, row)| (n, job(row, claim.lease, queue_of(n))));
     let mut jobs: Vec<(i32, ClaimedJob)> = numbered.collect();
     jobs.sort_unstable_by_key(|(n, _)| *n);
     let jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
@@ -77,9 +78,10 @@ fn queues_of_jobs<'a>(claim: &'a Claim, about: &Row) -> Vec<&'a str> {
         let line = lines.get((chunk - 1) as usize)?;
         claim.queues.get((*line - 1) as usize).map(|(queue, _)| queue.as_str())
     };
-    let queues = chunks.iter().zip(jobs).flat_map(|(chunk, jobs)| {
-        std::iter::repeat_n(queue_of(*chunk).unwrap_or_default(), jobs.max(0) as usize)
-    });
+    let queues = chunks
+        .iter()
+        .zip(jobs)
+        .flat_map(|(chunk, jobs)| std::iter::repeat_n(queue_of(*chunk).unwrap_or_default(), jobs.max(0) as usize));
     queues.collect()
 }
 
