@@ -142,8 +142,8 @@ begin
         on conflict (tenant_id, ordering_key) do update set id = k.id
         returning k.id into v_holder;
         if v_holder <> j.id then
-            insert into windlass.gated (id, tenant_id, run_at, rank, queue, gate, resumed)
-            values (j.id, j.tenant_id, j.run_at, windlass.rank_of(j.priority), j.queue, 'key:' || j.ordering_key,
+            insert into windlass.gated (id, tenant_id, created_at, run_at, rank, queue, gate, resumed)
+            values (j.id, j.tenant_id, j.created_at, j.run_at, windlass.rank_of(j.priority), j.queue, 'key:' || j.ordering_key,
                     p_resumed);
             if not p_resumed then
                 insert into windlass.event (id, at, status, attempt, failed, recoveries)
