@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 use windlass_core::fair::{Line, Positions};
 use windlass_core::store::{CHUNK_JOBS, Claim, Claimed, LeaseId, Result};
-use windlass_core::{BatchId, ClaimedJob, JobId, Priority, TenantId};
+use windlass_core::{BatchId, ClaimedJob, JobId, NewJob, Priority, TenantId};
 
 use crate::PgStore;
 use crate::connect::Access;
@@ -53,11 +53,7 @@ pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
     if publish {
         store.sync_lines_soon();
     }
-    let queues = queues_of_jobs(&claim, about);
-    let queue_of = |n: i32| queues.get((n - 1) as usize).copied().unwrap_or_default();
-    let numbered =
-        rows[1..].iter().map(|row| (row.get(8), row)).map(|(n, row)| (n, job(row, claim.lease, queue_of(n))));
-    let mut jobs: Vec<(i32, ClaimedJob)> = numbered.collect();
+    let mut jobs: Vec<(i32, ClaimedJob)> = rows[1..].iter().map(|row| (row.get(8), job(row, claim.lease))).collect();
     jobs.sort_unstable_by_key(|(n, _)| *n);
     let jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
     store.hold(claim.lease, jobs.iter().map(|job| (job.id, job.tenant, job.ordering_key.clone())));
@@ -70,22 +66,7 @@ fn count(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
 
-/// The queue that each job was taken from, in their order.
-fn queues_of_jobs<'a>(claim: &'a Claim, about: &Row) -> Vec<&'a str> {
-    let lines: Vec<i32> = about.get::<_, Option<_>>(2).unwrap_or_default();
-    let (chunks, jobs): (Vec<i32>, Vec<i32>) = (about.get(4), about.get(6));
-    let queue_of = |chunk: i32| {
-        let line = lines.get((chunk - 1) as usize)?;
-        claim.queues.get((*line - 1) as usize).map(|(queue, _)| queue.as_str())
-    };
-    let queues = chunks
-        .iter()
-        .zip(jobs)
-        .flat_map(|(chunk, jobs)| std::iter::repeat_n(queue_of(*chunk).unwrap_or_default(), jobs.max(0) as usize));
-    queues.collect()
-}
-
-fn job(row: &Row, lease: LeaseId, queue: &str) -> ClaimedJob {
+fn job(row: &Row, lease: LeaseId) -> ClaimedJob {
     let created_at = row.get::<_, Time>("created_at").0;
     let run_at = row.get::<_, Option<Time>>("run_at").map(|time| time.0);
     ClaimedJob {
@@ -93,7 +74,7 @@ fn job(row: &Row, lease: LeaseId, queue: &str) -> ClaimedJob {
         lease,
         tenant: TenantId(row.get("tenant_id")),
         handler: row.get("handler"),
-        queue: queue.to_owned(),
+        queue: row.get("queue"),
         priority: Priority(row.get("priority")),
         payload: row.get::<_, Json<'_>>("payload").payload(),
         failed: counter(row.get("failed")),
@@ -273,6 +254,14 @@ fn priority_of(rank: i16) -> Priority {
 }
 
 impl PgStore {
+    /// Takes note of where these jobs wait or will wait.
+    pub(crate) fn know_lines<'a>(&self, jobs: impl IntoIterator<Item = &'a NewJob>) {
+        let unusual = jobs.into_iter().filter(|job| !NAMED.contains(&job.priority));
+        for job in unusual {
+            self.shared.lines.lock().know(&Line { queue: job.queue.clone(), priority: job.priority });
+        }
+    }
+
     /// Exchanges positions in the background, if the last time is a while ago: for processes that only submit.
     pub(crate) fn refresh_lines_if_old(&self) {
         if self.shared.lines.lock().is_old(SWEEP_EVERY) {

@@ -383,12 +383,12 @@ impl Store for PgStore {
         read::counts(self, scope).await
     }
 
-    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
-        read::waiting_queues(self).await
-    }
-
     async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
         read::whereabouts(self, scope, id).await
+    }
+
+    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
+        read::waiting_queues(self).await
     }
 
     async fn cancel(&self, scope: Scope, id: JobId, by: &str, reason: &str) -> Result<CancelReply> {

@@ -330,9 +330,7 @@ pub(crate) async fn whereabouts(store: &PgStore, scope: Scope, id: JobId) -> Res
     Ok(Some(Whereabouts { now, record, ahead, key_holder, pauses, nodes }))
 }
 
-/// Queues that have ready jobs, found by skipping from queue to queue along the claim index.
 pub(crate) async fn waiting_queues(store: &PgStore) -> Result<Vec<WaitingQueue>> {
     let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/waiting_queues.sql"), &[]).await?;
-    let waiting = |row: &Row| WaitingQueue { queue: row.get(0), oldest: JobId::from_i64(row.get(1)) };
-    Ok(rows.iter().map(waiting).collect())
+    Ok(rows.iter().map(|row| WaitingQueue { queue: row.get(0), oldest: JobId::from_i64(row.get(1)) }).collect())
 }

@@ -136,14 +136,14 @@ begin
         cross join lateral (select id, tenant_id, ordering_key, priority, queue, run_at, created_at from windlass.job
                             where job.id = x.id offset 0) j
         where j.ordering_key is not null
-        order by j.tenant_id, j.ordering_key collate "C", j.created_at, j.id
+        order by j.tenant_id, j.ordering_key collate "C", j.id
     loop
         insert into windlass.key_holder as k (tenant_id, ordering_key, id) values (j.tenant_id, j.ordering_key, j.id)
         on conflict (tenant_id, ordering_key) do update set id = k.id
         returning k.id into v_holder;
         if v_holder <> j.id then
-            insert into windlass.gated (id, arrived, tenant_id, run_at, rank, queue, gate, resumed)
-            values (j.id, j.created_at, j.tenant_id, j.run_at, windlass.rank_of(j.priority), j.queue, 'key:' || j.ordering_key,
+            insert into windlass.gated (id, tenant_id, created_at, run_at, rank, queue, gate, resumed)
+            values (j.id, j.tenant_id, j.created_at, j.run_at, windlass.rank_of(j.priority), j.queue, 'key:' || j.ordering_key,
                     p_resumed);
             if not p_resumed then
                 insert into windlass.event (id, at, status, attempt, failed, recoveries)
