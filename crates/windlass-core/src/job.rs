@@ -526,6 +526,39 @@ pub struct JobRecord {
     pub replayed: Option<Replayed>,
 }
 
+impl JobRecord {
+    /// A record with what every job has; the rest is empty and filled in by the store.
+    pub fn new(id: JobId, tenant: TenantId, handler: String, queue: String, created_at: Timestamp) -> Self {
+        JobRecord {
+            id,
+            tenant,
+            handler,
+            queue,
+            status: Status::Pending,
+            priority: Priority::NORMAL,
+            attempt: 0,
+            failed: 0,
+            recoveries: 0,
+            created_at,
+            run_at: None,
+            started_at: None,
+            finished_at: None,
+            node: None,
+            cancel_requested: false,
+            output: None,
+            error: None,
+            reason: None,
+            progress: None,
+            batch: None,
+            tags: Vec::new(),
+            correlation_id: None,
+            ordering_key: None,
+            spec: JobSpec::default(),
+            replayed: None,
+        }
+    }
+}
+
 /// A mark on a dead letter that has been replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replayed {
