@@ -99,30 +99,23 @@ impl Watchers {
 
     /// Watches one job. The value is `None` until the first look.
     pub(crate) fn watch(&self, job: JobId) -> watch::Receiver<Option<JobView>> {
-        let receiver = self.views.lock().entry(job).or_insert_with(|| watch::channel(None).0).subscribe();
+        let mut views = self.views.lock();
+        let sender = views.entry(job).or_insert_with(|| watch::channel(None).0);
+        if sender.borrow().as_ref().is_some_and(|view| view.status.is_terminal()) {
+            // It has ended, but may have been replayed since: a new watcher looks for itself.
+            *sender = watch::channel(None).0;
+        }
+        let receiver = sender.subscribe();
+        drop(views);
         self.wanted.notify_one();
         receiver
     }
 
-    /// Shows watchers of `job` what is known of it now. Values never go back: an ended job stays ended, and a lower
-    /// progress sequence is ignored.
+    /// Shows watchers of `job` what is known of it now.
     pub(crate) fn show(&self, job: JobId, update: impl FnOnce() -> JobView) {
-        let views = self.views.lock();
-        let Some(sender) = views.get(&job) else { return };
-        let new = update();
-        sender.send_if_modified(|view| match view {
-            Some(old) if old.status.is_terminal() => false,
-            Some(old) => {
-                let sequence = |view: &JobView| view.progress.as_ref().map_or(0, |p| p.sequence);
-                let progress = if sequence(&new) > sequence(old) { new.progress } else { old.progress.clone() };
-                let merged = JobView { progress, ..new };
-                std::mem::replace(old, merged.clone()) != merged
-            }
-            None => {
-                *view = Some(new);
-                true
-            }
-        });
+        if let Some(sender) = self.views.lock().get(&job) {
+            merge(sender, update());
+        }
     }
 
     /// Shows progress of a running job.
@@ -139,12 +132,12 @@ impl Watchers {
     pub(crate) async fn look(watchers: Weak<Watchers>, store: Arc<dyn Store>) {
         loop {
             let Some(this) = watchers.upgrade() else { return };
-            let ids: Vec<JobId> = {
+            let watched: HashMap<JobId, watch::Sender<Option<JobView>>> = {
                 let mut views = this.views.lock();
                 views.retain(|_, sender| sender.receiver_count() > 0);
-                views.keys().copied().collect()
+                views.clone()
             };
-            if ids.is_empty() {
+            if watched.is_empty() {
                 tokio::select! {
                     () = this.wanted.notified() => {}
                     // Wakes now and then to notice that the service is gone.
@@ -152,17 +145,36 @@ impl Watchers {
                 }
                 continue;
             }
+            drop(this);
+            let ids: Vec<JobId> = watched.keys().copied().collect();
             for ids in ids.chunks(LOOK_JOBS) {
                 // A failed look is repeated in a moment; watchers keep what they have.
                 let Ok(records) = store.get(Scope::All, ids).await else { continue };
                 for record in records {
-                    this.show(record.id, || view_of(&record));
+                    // Shown to those who watched before the look: for later ones it may be out of date.
+                    merge(&watched[&record.id], view_of(&record));
                 }
             }
-            drop(this);
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+/// Shows a value. Values never go back: an ended job stays ended, and a lower progress sequence is ignored.
+fn merge(sender: &watch::Sender<Option<JobView>>, new: JobView) {
+    sender.send_if_modified(|view| match view {
+        Some(old) if old.status.is_terminal() => false,
+        Some(old) => {
+            let sequence = |view: &JobView| view.progress.as_ref().map_or(0, |p| p.sequence);
+            let progress = if sequence(&new) > sequence(old) { new.progress } else { old.progress.clone() };
+            let merged = JobView { progress, ..new };
+            std::mem::replace(old, merged.clone()) != merged
+        }
+        None => {
+            *view = Some(new);
+            true
+        }
+    });
 }
 
 /// What a record shows to watchers.

@@ -30,7 +30,8 @@ pub(super) struct Index {
 #[derive(Debug)]
 pub(super) struct OrderingKey {
     pub(super) holder: JobId,
-    pub(super) waiting: BTreeSet<JobId>,
+    /// By arrival at the store: ids of different machines do not tell who came first within a millisecond.
+    pub(super) waiting: BTreeSet<(Timestamp, JobId)>,
 }
 
 /// A registered process with what it holds.
@@ -63,14 +64,16 @@ impl Index {
             Place::Scheduled { at, .. } => {
                 self.scheduled.insert((*at, id));
             }
-            Place::Gated(Gate::Pause(target)) => {
-                self.parked.entry(target.clone()).or_default().insert(id);
-            }
-            Place::Gated(Gate::OrderingKey(key)) => {
-                if let Some(line) = self.ordering.get_mut(&(entry.job.tenant, key.clone())) {
-                    line.waiting.insert(id);
+            Place::Gated(gate) => match gate.as_ref() {
+                Gate::Pause(target) => {
+                    self.parked.entry(target.clone()).or_default().insert(id);
                 }
-            }
+                Gate::OrderingKey(key) => {
+                    if let Some(line) = self.ordering.get_mut(&(entry.job.tenant, key.clone())) {
+                        line.waiting.insert((entry.created_at, id));
+                    }
+                }
+            },
             Place::Leased { lease, node, .. } => self.add_to_lease(*lease, *node, id),
             Place::Ended(outcome) => {
                 if let Some(at) = outcome.purge_at {
@@ -93,19 +96,21 @@ impl Index {
             Place::Scheduled { at, .. } => {
                 self.scheduled.remove(&(*at, id));
             }
-            Place::Gated(Gate::Pause(target)) => {
-                if let Some(jobs) = self.parked.get_mut(target) {
-                    jobs.remove(&id);
-                    if jobs.is_empty() {
-                        self.parked.remove(target);
+            Place::Gated(gate) => match gate.as_ref() {
+                Gate::Pause(target) => {
+                    if let Some(jobs) = self.parked.get_mut(target) {
+                        jobs.remove(&id);
+                        if jobs.is_empty() {
+                            self.parked.remove(target);
+                        }
                     }
                 }
-            }
-            Place::Gated(Gate::OrderingKey(key)) => {
-                if let Some(line) = self.ordering.get_mut(&(entry.job.tenant, key.clone())) {
-                    line.waiting.remove(&id);
+                Gate::OrderingKey(key) => {
+                    if let Some(line) = self.ordering.get_mut(&(entry.job.tenant, key.clone())) {
+                        line.waiting.remove(&(entry.created_at, id));
+                    }
                 }
-            }
+            },
             Place::Leased { lease, node, cancel, .. } => {
                 self.remove_from_lease(*lease, *node);
                 if cancel.is_some()
@@ -163,7 +168,7 @@ impl Index {
     }
 
     fn remove_expiry(&mut self, entry: &Entry) {
-        if let Some(at) = entry.job.spec.expires_at {
+        if let Some(at) = entry.job.expires_at() {
             self.expiries.remove(&(at, entry.job.id));
         }
     }

@@ -28,7 +28,7 @@ use crate::store::{
 };
 use crate::tenant::{Scope, TenantId};
 
-use entry::{Attempt, Entry, KeyOf, Outcome, Place, UniqueHolder, due};
+use entry::{Attempt, Entry, Job, KeyOf, Outcome, Place, UniqueHolder, due};
 use index::{Index, Node, OrderingKey};
 
 /// Who acts in audit entries that nobody asked for.
@@ -123,7 +123,7 @@ impl Store for MemoryStore {
         Ok(self.step(|state, _| {
             let keep = |report: ProgressReport| match state.held(node, report.fence) {
                 Some(entry) => {
-                    entry.progress = Some(report.progress);
+                    entry.story_mut().progress = Some(report.progress);
                     true
                 }
                 None => false,
@@ -135,7 +135,7 @@ impl Store for MemoryStore {
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         Ok(self.step(|state, _| match state.held(node, fence) {
             Some(entry) => {
-                entry.checkpoint = Some(data);
+                entry.story_mut().checkpoint = Some(data);
                 true
             }
             None => false,
@@ -354,7 +354,6 @@ impl State {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         let Some(attempt) = lost_attempt(entry) else { return };
         let error = JobError::of(Reason::NodeUnavailable, "the node that ran the job was lost");
-        entry.error = Some(error.clone());
         entry.note_attempt(now, Status::Pending, attempt, Some(error));
         entry.recoveries = entry.recoveries.saturating_add(1);
         self.make_ready(id, Join::Front, now);
@@ -426,13 +425,14 @@ impl State {
 
     /// Stores one job, unless another one has its key.
     fn insert(&mut self, job: NewJob, lease: Option<(NodeId, LeaseId)>, now: Timestamp) -> Submitted {
+        let run_at = due(job.start, now);
+        let job = Job::from(job);
         let id = job.id;
         self.slots.note(id);
         if let Some(id) = self.holder_of_keys(&job, now) {
             return Submitted { id, duplicate: true };
         }
         self.take_keys(&job, now);
-        let run_at = due(job.start, now);
         let place = match (lease, run_at) {
             (Some((node, lease)), None) if job.is_plain() => Place::Leased { lease, node, at: now, cancel: None },
             _ => self.first_place(&job, run_at),
@@ -443,11 +443,11 @@ impl State {
         Submitted { id, duplicate: false }
     }
 
-    fn first_place(&mut self, job: &NewJob, run_at: Option<Timestamp>) -> Place {
-        if let Some(key) = &job.ordering_key
+    fn first_place(&mut self, job: &Job, run_at: Option<Timestamp>) -> Place {
+        if let Some(key) = job.ordering_key()
             && !self.take_ordering_key(job.tenant, key, job.id)
         {
-            return Place::Gated(Gate::OrderingKey(key.clone()));
+            return Place::Gated(Box::new(Gate::OrderingKey(key.clone())));
         }
         match run_at {
             Some(at) => Place::Scheduled { at, retrying: false },
@@ -530,13 +530,12 @@ impl State {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         match transition {
             Transition::Succeed { output, keep } => {
-                entry.error = None;
+                entry.forget(true, true);
                 let outcome = Outcome::new(now, Status::Succeeded, attempt, Some(now + keep));
                 self.end(id, Outcome { output, ..outcome }, None, now);
             }
             Transition::Retry { failed, delay, error } => {
                 entry.failed = failed;
-                entry.error = Some(error.clone());
                 entry.note_attempt(now, Status::Retrying, attempt, Some(error));
                 self.schedule(id, now + delay, true);
             }
@@ -547,16 +546,18 @@ impl State {
                     self.write_audit(now, ENGINE, Some(tenant), "JOB_EXHAUSTED_RETRIES", id, detail);
                 }
                 let outcome = Outcome::new(now, Status::DeadLettered, attempt, None);
-                self.end(id, Outcome { reason: Some(reason), ..outcome }, Some(error), now);
+                self.end(id, Outcome { reason: Some(reason.into()), ..outcome }, Some(error), now);
             }
             Transition::Cancel { reason, keep } => {
                 let outcome = Outcome::new(now, Status::Canceled, attempt, Some(now + keep));
-                self.end(id, Outcome { reason: Some(reason), ..outcome }, None, now);
+                self.end(id, Outcome { reason: Some(reason.into()), ..outcome }, None, now);
             }
             Transition::Snooze { delay } => {
                 let until = now + delay;
-                entry.events.push(attempt.entry(now, Status::Scheduled, None, Some(format!("snoozed until {until}"))));
-                entry.last = Some(attempt);
+                let note = Some(format!("snoozed until {until}"));
+                let story = entry.story_mut();
+                story.events.push(attempt.entry(now, Status::Scheduled, None, note));
+                story.last = Some(attempt);
                 self.schedule(id, until, false);
             }
             Transition::Release => self.make_ready(id, Join::Front, now),
@@ -566,7 +567,7 @@ impl State {
     }
 
     /// Ends a held job whose cancel was requested, whatever its attempt came to.
-    fn end_as_canceled(&mut self, id: JobId, attempt: Attempt, reason: String, came_to: Transition, now: Timestamp) {
+    fn end_as_canceled(&mut self, id: JobId, attempt: Attempt, reason: Box<str>, came_to: Transition, now: Timestamp) {
         let Some(entry) = self.jobs.get(&id) else { return };
         let (error, keep) = match came_to {
             Transition::Succeed { keep, .. } | Transition::Cancel { keep, .. } => (None, keep),
@@ -586,7 +587,7 @@ impl State {
                 return self.make_ready(id, Join::Front, now);
             }
         }
-        self.relocate(id, Place::Gated(gate));
+        self.relocate(id, Place::Gated(Box::new(gate)));
     }
 
     fn schedule(&mut self, id: JobId, at: Timestamp, retrying: bool) {
@@ -617,13 +618,13 @@ impl State {
     fn end(&mut self, id: JobId, outcome: Outcome, error: Option<JobError>, now: Timestamp) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         if error.is_some() {
-            entry.error = error;
+            entry.story_mut().error = error;
         }
         if outcome.status != Status::DeadLettered {
             // Nobody will go on from there; a dead letter may be replayed in place.
-            entry.checkpoint = None;
+            entry.forget(false, true);
         }
-        let key = entry.job.ordering_key.clone().map(|key| (entry.job.tenant, key));
+        let key = entry.job.ordering_key().cloned().map(|key| (entry.job.tenant, key));
         self.relocate(id, Place::Ended(Box::new(outcome)));
         if let Some(key) = key {
             self.pass_on(key, id, now);
@@ -696,18 +697,18 @@ fn status_after(transition: &Transition) -> Status {
 
 impl State {
     /// The job that has an idempotency or unique key of `job`.
-    fn holder_of_keys(&self, job: &NewJob, now: Timestamp) -> Option<JobId> {
+    fn holder_of_keys(&self, job: &Job, now: Timestamp) -> Option<JobId> {
         self.idempotency_holder(job, now).or_else(|| self.unique_holder(job, now))
     }
 
-    fn idempotency_holder(&self, job: &NewJob, now: Timestamp) -> Option<JobId> {
-        let key = idempotency_key(job)?;
+    fn idempotency_holder(&self, job: &Job, now: Timestamp) -> Option<JobId> {
+        let key = job.idempotency_key()?;
         let holder = *self.idempotency.get(&key)?;
         self.jobs.get(&holder).is_some_and(|entry| !entry.is_hidden(now)).then_some(holder)
     }
 
-    fn unique_holder(&self, job: &NewJob, now: Timestamp) -> Option<JobId> {
-        let holder = self.unique.get(&unique_key(job)?)?;
+    fn unique_holder(&self, job: &Job, now: Timestamp) -> Option<JobId> {
+        let holder = self.unique.get(&job.unique_key()?)?;
         let holds = match holder.until {
             Some(until) => now < until,
             None => self.jobs.get(&holder.id).is_some_and(|entry| !entry.status().is_terminal()),
@@ -715,11 +716,11 @@ impl State {
         holds.then_some(holder.id)
     }
 
-    fn take_keys(&mut self, job: &NewJob, now: Timestamp) {
-        if let Some(key) = idempotency_key(job) {
+    fn take_keys(&mut self, job: &Job, now: Timestamp) {
+        if let Some(key) = job.idempotency_key() {
             self.idempotency.insert(key, job.id);
         }
-        if let (Some(key), Some(unique)) = (unique_key(job), &job.unique) {
+        if let (Some(key), Some(unique)) = (job.unique_key(), job.unique()) {
             let until = match unique.within {
                 UniqueWithin::Unfinished => None,
                 UniqueWithin::Window(window) => Some(now + window),
@@ -729,13 +730,13 @@ impl State {
     }
 
     /// Frees the keys of a job that is removed. A window outlives its job.
-    fn free_keys(&mut self, job: &NewJob, now: Timestamp) {
-        if let Some(key) = idempotency_key(job)
+    fn free_keys(&mut self, job: &Job, now: Timestamp) {
+        if let Some(key) = job.idempotency_key()
             && self.idempotency.get(&key) == Some(&job.id)
         {
             self.idempotency.remove(&key);
         }
-        if let Some(key) = unique_key(job)
+        if let Some(key) = job.unique_key()
             && let Some(holder) = self.unique.get(&key).filter(|holder| holder.id == job.id)
         {
             match holder.until {
@@ -755,16 +756,16 @@ impl State {
         self.index.ordering.entry((tenant, key.to_owned())).or_insert_with(new).holder == id
     }
 
-    /// Gives the ordering key that `ended` held to the next job by id.
+    /// Gives the ordering key that `ended` held to the next job by arrival.
     fn pass_on(&mut self, key: KeyOf, ended: JobId, now: Timestamp) {
         loop {
             let Some(line) = self.index.ordering.get_mut(&key).filter(|line| line.holder == ended) else { return };
-            let Some(next) = line.waiting.pop_first() else {
+            let Some((_, next)) = line.waiting.pop_first() else {
                 self.index.ordering.remove(&key);
                 return;
             };
             // A job may have been parked behind a key that is not its own: it goes on without holding it.
-            let holds = self.jobs.get(&next).is_some_and(|entry| entry.job.ordering_key.as_ref() == Some(&key.1));
+            let holds = self.jobs.get(&next).is_some_and(|entry| entry.job.ordering_key() == Some(&key.1));
             if holds {
                 line.holder = next;
             }
@@ -782,15 +783,6 @@ impl State {
             None => self.make_ready(id, Join::Turn, now),
         }
     }
-}
-
-fn idempotency_key(job: &NewJob) -> Option<(TenantId, String, String)> {
-    job.idempotency_key.as_ref().map(|key| (job.tenant, job.handler.clone(), key.clone()))
-}
-
-fn unique_key(job: &NewJob) -> Option<KeyOf> {
-    let key = job.unique.as_ref()?.key.clone()?;
-    Some((job.tenant, key))
 }
 
 // ---- reading
@@ -832,9 +824,10 @@ impl State {
             _ => None,
         };
         let key_holder = match &entry.place {
-            Place::Gated(Gate::OrderingKey(key)) => {
-                self.index.ordering.get(&(job.tenant, key.clone())).map(|line| line.holder)
-            }
+            Place::Gated(gate) => match gate.as_ref() {
+                Gate::OrderingKey(key) => self.index.ordering.get(&(job.tenant, key.clone())).map(|line| line.holder),
+                Gate::Pause(_) => None,
+            },
             _ => None,
         };
         // Only those that stop this job: a tenant must not learn of another one's pause.
@@ -909,13 +902,13 @@ impl State {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         let number = entry.attempts().saturating_add(1);
         let Place::Leased { lease, node, cancel, .. } = &mut entry.place else { return };
-        *cancel = Some(reason.to_owned());
+        *cancel = Some(reason.into());
         let attempt = Attempt { number, node: Some(*node), started_at: None };
-        let note = format!("cancel requested by {by}: {reason}");
-        entry.events.push(attempt.entry(now, Status::Running, None, Some(note)));
         if let Some(node) = self.index.nodes.get_mut(node) {
             node.cancels.insert((*lease, id));
         }
+        let note = format!("cancel requested by {by}: {reason}");
+        entry.story_mut().events.push(attempt.entry(now, Status::Running, None, Some(note)));
         let tenant = entry.job.tenant;
         self.write_audit(now, by, Some(tenant), "JOB_CANCELED", id, Some(format!("requested: {reason}")));
     }
@@ -924,7 +917,7 @@ impl State {
         let Some(entry) = self.jobs.get(&id) else { return };
         let attempt = Attempt { number: entry.attempts(), node: None, started_at: None };
         let outcome = Outcome::new(now, Status::Canceled, attempt, Some(now + entry.keep()));
-        self.end(id, Outcome { reason: Some(reason.to_owned()), note, ..outcome }, None, now);
+        self.end(id, Outcome { reason: Some(reason.into()), note: note.map(String::into), ..outcome }, None, now);
     }
 
     fn replay(&mut self, scope: Scope, id: JobId, by: &str, now: Timestamp) -> ReplayReply {
@@ -934,17 +927,18 @@ impl State {
         };
         let died = entry.last_entry(outcome);
         let last = outcome.attempt;
-        let (tenant, key) = (entry.job.tenant, entry.job.ordering_key.clone());
+        let (tenant, key) = (entry.job.tenant, entry.job.ordering_key().cloned());
         let blocked_by = key.filter(|key| !self.take_ordering_key(tenant, key, id));
         let Some(entry) = self.jobs.get_mut(&id) else { return ReplayReply::NotFound };
         let status = if blocked_by.is_some() { Status::Blocked } else { Status::Pending };
         let replayed = HistoryEntry { note: Some(format!("replayed by {by}")), ..HistoryEntry::new(now, status, 0) };
-        entry.events.extend([died, replayed]);
-        entry.last = Some(last);
-        entry.error = None;
+        let story = entry.story_mut();
+        story.events.extend([died, replayed]);
+        story.last = Some(last);
+        story.error = None;
         (entry.failed, entry.recoveries) = (0, 0);
         match blocked_by {
-            Some(key) => self.relocate(id, Place::Gated(Gate::OrderingKey(key))),
+            Some(key) => self.relocate(id, Place::Gated(Box::new(Gate::OrderingKey(key)))),
             None => self.make_ready(id, Join::Turn, now),
         }
         self.write_audit(now, by, Some(tenant), "JOB_REPLAYED", id, None);
@@ -958,7 +952,7 @@ impl State {
         self.index.remove(entry);
         let (tenant, by, detail) = (entry.job.tenant, replayed.by.clone(), format!("as {}", replayed.as_job));
         if let Place::Ended(outcome) = &mut entry.place {
-            outcome.replayed = Some(replayed);
+            outcome.replayed = Some(Box::new(replayed));
             outcome.purge_at = Some(purge_at);
         }
         self.index.add(entry);

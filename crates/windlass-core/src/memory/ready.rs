@@ -110,6 +110,11 @@ impl Ready {
         let same = lines.get(&Reverse(priority)).map_or(0, |line| line.jobs.range(..(position, id)).count());
         (urgent + same) as u64
     }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.queues.values().flat_map(|lines| lines.values()).map(|line| line.jobs.len()).sum()
+    }
 }
 
 fn line_of<'a>(

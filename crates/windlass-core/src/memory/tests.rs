@@ -653,3 +653,140 @@ async fn the_place_in_line_is_counted_over_priorities() {
     assert_eq!((found.ahead, found.nodes.len(), found.pauses.len()), (Some(4), 1, 1));
     assert!(f.store.whereabouts(Scope::Tenant(B), last).await.unwrap().is_none());
 }
+
+// ---- everything at once
+
+/// Checks that every way to find a job agrees with where the jobs are.
+fn check_index(state: &State) {
+    let mut counted: HashMap<TenantId, Counts> = HashMap::new();
+    let (mut ready, mut scheduled, mut parked, mut waiting, mut held) = (0, 0, 0, 0, 0);
+    for entry in state.jobs.values() {
+        let (id, tenant) = (entry.job.id, entry.job.tenant);
+        counted.entry(tenant).or_default().add(entry.status(), 1);
+        match &entry.place {
+            Place::Ready { .. } => ready += 1,
+            Place::Scheduled { at, .. } => {
+                assert!(state.index.scheduled.contains(&(*at, id)));
+                scheduled += 1;
+            }
+            Place::Gated(gate) => match gate.as_ref() {
+                Gate::Pause(target) => {
+                    assert!(state.index.parked[target].contains(&id));
+                    parked += 1;
+                }
+                Gate::OrderingKey(key) => {
+                    assert!(state.index.ordering[&(tenant, key.clone())].waiting.contains(&id));
+                    waiting += 1;
+                }
+            },
+            Place::Leased { lease, node, .. } => {
+                assert_eq!(state.index.leases[lease].node, *node);
+                assert!(state.index.nodes[node].leases.contains(lease));
+                held += 1;
+            }
+            Place::Ended(_) => {}
+        }
+    }
+    assert_eq!(state.index.ready.len(), ready);
+    assert_eq!(state.index.scheduled.len(), scheduled);
+    assert_eq!(state.index.parked.values().map(|jobs| jobs.len()).sum::<usize>(), parked);
+    assert_eq!(state.index.ordering.values().map(|key| key.waiting.len()).sum::<usize>(), waiting);
+    assert_eq!(state.index.leases.values().map(|lease| lease.held).sum::<usize>(), held);
+    for ((tenant, key), line) in &state.index.ordering {
+        let holder = &state.jobs[&line.holder];
+        assert!(!holder.status().is_terminal(), "{key} of {tenant} is held by an ended job");
+    }
+    for (tenant, counts) in counted {
+        let kept = state.index.counts(Scope::Tenant(tenant));
+        for status in Status::ALL {
+            // Ended jobs stay counted when they are removed.
+            let agrees = kept.get(status) == counts.get(status)
+                || status.is_terminal() && kept.get(status) >= counts.get(status);
+            assert!(agrees, "{status}: {} counted, {} there", kept.get(status), counts.get(status));
+        }
+    }
+}
+
+/// One random step; `pick` chooses among what there is.
+async fn random_step(f: &Fixture, node: &mut NodeId, held: &mut Vec<Fence>, step: u8, pick: usize) {
+    let ids: Vec<JobId> = f.store.state.lock().jobs.keys().copied().collect();
+    let id = ids.get(pick % ids.len().max(1)).copied();
+    let gate = Gate::Pause(PauseTarget::Tenant([A, B][pick % 2]));
+    match step {
+        0..=3 => {
+            let job = NewJob {
+                tenant: [A, B][pick % 2],
+                priority: Priority((pick % 50) as i16 - 20),
+                start: if pick.is_multiple_of(5) { Start::After(SECOND) } else { Start::Now },
+                ordering_key: pick.is_multiple_of(3).then(|| format!("k{}", pick % 4)),
+                spec: JobSpec { expires_at: pick.is_multiple_of(7).then_some(NOW + SECOND * 9), ..JobSpec::default() },
+                ..f.job()
+            };
+            let lease = pick.is_multiple_of(11).then(|| (*node, f.lease()));
+            f.store.submit(Submit { jobs: vec![job], lease }).await.unwrap();
+        }
+        4 | 5 => {
+            let claimed = f.claim_with(*node, &[("q", 9), ("suspect:q", 1)], pick % 6, [1; 4]).await;
+            held.extend(claimed.jobs.iter().map(|job| Fence { job: job.id, lease: job.lease }));
+        }
+        6..=9 if !held.is_empty() => {
+            let fence = held.swap_remove(pick % held.len());
+            let transition = match pick % 8 {
+                0 => retry(1),
+                1 => die(),
+                2 => Transition::Snooze { delay: SECOND },
+                3 => Transition::Release,
+                4 => Transition::Park { gate },
+                5 => Transition::Route { queue: "suspect:q".into() },
+                6 => Transition::Park { gate: Gate::OrderingKey(format!("k{}", pick % 4)) },
+                _ => succeed(),
+            };
+            let finish = Finish { fence, attempt: 1, ran: SECOND, transition, follow_up: None };
+            let finished = f.store.finish(*node, vec![finish.clone()]).await.unwrap();
+            assert_ne!(finished, [Finished::Fenced]);
+            assert_eq!(f.store.finish(*node, vec![finish]).await.unwrap(), [Finished::Fenced]);
+        }
+        10 => f.clock.advance(SECOND),
+        11 => drop(f.store.promote(pick % 5).await),
+        12 => drop(f.store.open_gates(pick % 5).await),
+        13 => drop(f.store.expire(pick % 5).await),
+        14 => {
+            f.clock.advance(DAY);
+            f.store.clean(pick % 5).await.unwrap();
+            f.store.heartbeat(*node, 0).await.unwrap();
+        }
+        15 => {
+            if pick.is_multiple_of(2) {
+                f.store.deregister(*node).await.unwrap();
+            } else {
+                f.clock.advance(SECOND);
+                f.store.recover(Duration::ZERO).await.unwrap();
+            }
+            held.clear();
+            *node = f.store.register(NewNode::default()).await.unwrap().node;
+        }
+        _ => {
+            let Some(id) = id else { return };
+            f.cancel(id).await;
+            f.store.replay(Scope::All, id, "op").await.unwrap();
+            if pick.is_multiple_of(3) {
+                f.store.purge(Scope::All, id, "op").await.unwrap();
+            }
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_job_is_ever_lost_or_in_two_places(steps in proptest::collection::vec((0u8..18, 0usize..10_000), 1..300)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let f = Fixture::new().await;
+            let (mut node, mut held) = (f.node, Vec::new());
+            for (step, pick) in steps {
+                random_step(&f, &mut node, &mut held, step, pick).await;
+                check_index(&f.store.state.lock());
+            }
+        });
+    }
+}
