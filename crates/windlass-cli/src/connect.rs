@@ -75,6 +75,21 @@ impl Place {
         }
     }
 
+    /// The version of its schema and the version this binary works with. Changes nothing; 0 means there is none yet.
+    pub(crate) async fn schema_versions(&self) -> Result<(i64, i64)> {
+        match self {
+            Place::Sqlite(path) => {
+                let found = if path.exists() { windlass::sqlite::schema_version(path)? } else { 0 };
+                Ok((found, windlass::sqlite::SCHEMA_VERSION))
+            }
+            Place::Postgres(url) => {
+                let schema = windlass::postgres::schema_status(url).await?;
+                Ok((schema.found.into(), schema.wanted.into()))
+            }
+            Place::Memory => Err(CliError::invalid("db", "memory: has no schema")),
+        }
+    }
+
     /// Opens it for reading. A missing file is not made.
     pub(crate) async fn read(&self) -> Result<Arc<dyn Store>> {
         match self {

@@ -48,11 +48,11 @@ use tokio::sync::Notify;
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, NewNode,
     NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store,
-    Submit, Submitted, Whereabouts,
+    Submit, Submitted, WaitingQueue, Whereabouts,
 };
 use windlass_core::{Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, SystemClock, Timestamp};
 
-pub use migrate::migrations_sql;
+pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
 pub use rusqlite;
 pub use tx::{Completion, SqliteTx, TxError};
 
@@ -398,6 +398,10 @@ impl Store for SqliteStore {
 
     async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
         self.read(move |conn, now| Reader::new(conn, now)?.whereabouts(scope, id)).await
+    }
+
+    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
+        self.read(|conn, _| read::waiting_queues(conn)).await
     }
 
     async fn cancel(&self, scope: Scope, id: JobId, by: &str, reason: &str) -> Result<CancelReply> {

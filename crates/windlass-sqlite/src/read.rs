@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 use windlass_core::store::{
-    AuditEntry, AuditFilter, Counts, Gate, LeaseId, NodeId, Pause, PauseTarget, Whereabouts, suspect_queue,
+    AuditEntry, AuditFilter, Counts, Gate, LeaseId, NodeId, Pause, PauseTarget, WaitingQueue, Whereabouts, suspect_queue,
 };
 use windlass_core::{
     BatchId, HistoryEntry, JobError, JobFilter, JobId, JobRecord, Page, Payload, Progress, Replayed, Scope, Status,
@@ -371,6 +371,22 @@ pub(crate) fn counts(conn: &Connection, scope: Scope) -> Done<Counts> {
     }
     counts.add(Status::Running, count_running(conn, tenant)?);
     Ok(counts)
+}
+
+/// Queues that have ready jobs, with about the oldest of each: the lowest id in the first chunk of each of its lines.
+pub(crate) fn waiting_queues(conn: &Connection) -> Done<Vec<WaitingQueue>> {
+    let mut select = conn.prepare_cached(include_str!("sql/read_waiting.sql"))?;
+    let mut rows = select.query([])?;
+    let mut waiting: Vec<WaitingQueue> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let queue: String = row.get(0)?;
+        let Some(oldest) = unpack_ids(row.blob(1)?).into_iter().min().map(JobId::from_i64) else { continue };
+        match waiting.last_mut().filter(|last| last.queue == queue) {
+            Some(last) => last.oldest = last.oldest.min(oldest),
+            None => waiting.push(WaitingQueue { queue, oldest }),
+        }
+    }
+    Ok(waiting)
 }
 
 /// How many jobs run. Leases do not say whose their jobs are, so one tenant's need their rows.

@@ -39,7 +39,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn store::Store>, Error> {
     match url.split_once(':') {
         Some(("memory", _)) => Ok(Arc::new(MemoryStore::new())),
         #[cfg(feature = "sqlite")]
-        Some(("sqlite", path)) => Ok(Arc::new(sqlite::SqliteStore::open(path.trim_start_matches("//")).await?)),
+        Some(("sqlite", path)) => Ok(Arc::new(sqlite::SqliteStore::open(path.trim_start_matches("//"))?)),
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", _)) => Ok(Arc::new(postgres::PgStore::connect(url).await?)),
         _ => Err(InvalidInput::new("url", unknown_url(url)).into()),

@@ -14,9 +14,9 @@ pub(crate) async fn migrate(place: &Place, args: &MigrateArgs, out: &Out) -> Res
         let sql = place.schema_sql()?;
         return if out.wants_json() { out.json(&json!({ "sql": sql })) } else { out.line(sql.trim_end()) };
     }
-    let from = place.schema_version().await?;
+    let (from, _) = place.schema_versions().await?;
     drop(place.make().await?);
-    let to = place.schema_version().await?;
+    let (to, _) = place.schema_versions().await?;
     if out.wants_json() {
         return out.json(&json!({ "database": place.describe(), "from": from, "to": to }));
     }
