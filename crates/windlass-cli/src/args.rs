@@ -107,7 +107,9 @@ pub(crate) enum Command {
     Doctor,
     Migrate(MigrateArgs),
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  windlass completions bash > ~/.local/share/bash-completion/completions/windlass")]
+    #[command(
+        after_help = "Example:\n  windlass completions bash > ~/.local/share/bash-completion/completions/windlass"
+    )]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,

@@ -4,7 +4,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use windlass::{Error, InvalidInput, store};
 
 /// Why a command failed.
@@ -37,10 +37,9 @@ impl CliError {
 
     /// From a command line that clap refused.
     pub(crate) fn from_clap(error: &clap::Error) -> Self {
-        let argument = match error.get(ContextKind::InvalidArg) {
-            Some(ContextValue::String(argument)) => argument.clone(),
-            Some(ContextValue::Strings(arguments)) => arguments.join(", "),
-            _ => return CliError::Usage(first_line(error)),
+        let argument = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+            (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(ContextValue::String(argument))) => argument,
+            _ => return CliError::Usage(first_paragraph(error)),
         };
         // `--created-after <TIME>` is the field `created_after`, `<HANDLER>` is `handler`.
         let name = argument.split_whitespace().next().unwrap_or_default();
@@ -48,7 +47,7 @@ impl CliError {
         let field = name.replace('-', "_").to_lowercase();
         let message = match std::error::Error::source(error) {
             Some(source) => source.to_string(),
-            None => first_line(error),
+            None => first_paragraph(error),
         };
         CliError::invalid(&field, message)
     }
@@ -174,9 +173,11 @@ impl From<serde_json::Error> for CliError {
     }
 }
 
-fn first_line(error: &clap::Error) -> String {
+/// What clap says before it comes to usage and hints, on one line.
+fn first_paragraph(error: &clap::Error) -> String {
     let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]

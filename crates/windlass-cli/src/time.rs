@@ -28,7 +28,8 @@ impl When {
 /// Reads `500ms`, `30s`, `5m`, `1h30m`, `2d`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let written = "write it like 500ms, 30s, 5m, 1h30m or 2d";
-    let span: Span = text.trim().parse().map_err(|_| format!("`{}` is not a duration; {written}", text.escape_debug()))?;
+    let span: Span =
+        text.trim().parse().map_err(|_| format!("`{}` is not a duration; {written}", text.escape_debug()))?;
     let duration = span
         .to_duration(SpanRelativeTo::days_are_24_hours())
         .map_err(|_| format!("`{}` has no fixed length; {written}", text.escape_debug()))?;

@@ -99,7 +99,10 @@ pub(crate) async fn pause(global: &Global, place: &Place, args: &PauseArgs, out:
             return out.json(&json!({ "target": target.name(), "pause": pause }));
         }
         out.line(format_args!("{} is paused", plain(&target.name())))?;
-        out.say(format_args!("running jobs go on; end it with `windlass resume {}`", target.name().replacen(':', " ", 1)));
+        out.say(format_args!(
+            "running jobs go on; end it with `windlass resume {}`",
+            target.name().replacen(':', " ", 1)
+        ));
         Ok(())
     })
     .await

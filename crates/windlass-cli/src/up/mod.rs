@@ -43,22 +43,27 @@ pub(crate) async fn run(global: &Global, args: &UpArgs, out: &Out) -> Result {
     let log = start_log(global, out);
     let store = place.make().await?;
     let service = start_service(store, args).await?;
-    let producing = (!args.no_demo).then(|| Producing(tokio::spawn(producer::produce(service.clone()))));
     let started = Instant::now();
-    let before = service.operator().counts().await?;
-    let stop = stop_signal(args.for_seconds.map(Duration::from_secs));
-    let watched = if out.is_terminal() && !out.wants_json() {
-        let picture = Picture::new(&place, args, log);
-        draw_until(stop, &service, Screen::new(picture, out)).await
-    } else {
-        out.line(format_args!("windlass {} on {}", env!("CARGO_PKG_VERSION"), place.describe()))?;
-        print_until(stop, &service, out).await
-    };
-    // Whatever ended the watching, also a reader that went away: jobs get their time to end.
-    drop(producing);
+    // Whatever ends the watching, also a reader that goes away: jobs get their time to end.
+    let watched = watch(&service, &place, args, log, out).await;
     stop_service(&service, out).await;
-    watched?;
-    summary(&service, &before, started.elapsed(), &place, out).await
+    summary(&service, &watched?, started.elapsed(), &place, out).await
+}
+
+/// Runs the demo and shows what happens, until told to stop. Answers with the counts at the start.
+async fn watch(service: &JobService, place: &Place, args: &UpArgs, log: LogLines, out: &Out) -> Result<Counts> {
+    let before = service.operator().counts().await?;
+    let _producing = (!args.no_demo).then(|| Producing(tokio::spawn(producer::produce(service.clone()))));
+    let stop = stop_signal(args.for_seconds.map(Duration::from_secs));
+    if out.is_terminal() && !out.wants_json() {
+        draw_until(stop, service, Screen::new(Picture::new(place, args, log), out)).await?;
+    } else {
+        if !out.wants_json() {
+            out.line(format_args!("windlass {} on {}", env!("CARGO_PKG_VERSION"), place.describe()))?;
+        }
+        print_until(stop, service, out).await?;
+    }
+    Ok(before)
 }
 
 async fn start_service(store: Arc<dyn windlass::store::Store>, args: &UpArgs) -> Result<JobService> {

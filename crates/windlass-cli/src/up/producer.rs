@@ -57,7 +57,8 @@ async fn submit_some(service: &JobService, step: u64) -> Result<(), Error> {
     let ctx = SecurityContext::new(TENANTS[rand::random_range(0..TENANTS.len())]).with_user("demo");
     let number = rand::random_range(1..10_000u32);
 
-    let picture = Picture { picture: format!("photo-{number}"), width: [160, 320, 640][number as usize % 3] + number % 50 };
+    let picture =
+        Picture { picture: format!("photo-{number}"), width: [160, 320, 640][number as usize % 3] + number % 50 };
     let priority = if number % 10 == 0 { Priority::HIGH } else { Priority::NORMAL };
     service.submit_with::<Thumbnail>(&ctx, picture, tagged().priority(priority)).await?;
 

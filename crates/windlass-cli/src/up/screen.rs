@@ -127,10 +127,7 @@ impl<'a> Screen<'a> {
             String::new(),
         ];
         lines.extend(self.counts(&seen.counts, width));
-        lines.push(format!(
-            "{:.1} jobs/s, {} of {} slots busy",
-            seen.rate, seen.running, self.picture.concurrency
-        ));
+        lines.push(format!("{:.1} jobs/s, {} of {} slots busy", seen.rate, seen.running, self.picture.concurrency));
         lines.push(String::new());
         lines.push(heading("Running for long"));
         if seen.long.is_empty() {
