@@ -54,7 +54,7 @@ use windlass_core::{Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payl
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
 pub use rusqlite;
-pub use tx::{Completion, SqliteTx, TxError};
+pub use tx::{SqliteTx, TxError, complete};
 
 use lock::FileLock;
 use read::Reader;
@@ -204,7 +204,7 @@ impl SqliteStore {
     pub async fn complete_in<T, E, F>(
         &self,
         node: NodeId,
-        completion: Completion,
+        finish: Finish,
         work: F,
     ) -> std::result::Result<T, TxError<E>>
     where
@@ -212,7 +212,7 @@ impl SqliteStore {
         E: Send + 'static,
         F: FnOnce(&SqliteTx<'_>) -> std::result::Result<T, E> + Send + 'static,
     {
-        let work = move |conn: &Connection, state: &mut State| tx::complete(conn, state, node, completion, work);
+        let work = move |conn: &Connection, state: &mut State| tx::run_and_complete(conn, state, node, finish, work);
         let value = self.writer()?.call(self.deadline, true, work).await?;
         self.wake.notify_one();
         Ok(value)
@@ -396,12 +396,12 @@ impl Store for SqliteStore {
         self.read(move |conn, _| read::counts(conn, scope)).await
     }
 
-    async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
-        self.read(move |conn, now| Reader::new(conn, now)?.whereabouts(scope, id)).await
-    }
-
     async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
         self.read(|conn, _| read::waiting_queues(conn)).await
+    }
+
+    async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
+        self.read(move |conn, now| Reader::new(conn, now)?.whereabouts(scope, id)).await
     }
 
     async fn cancel(&self, scope: Scope, id: JobId, by: &str, reason: &str) -> Result<CancelReply> {

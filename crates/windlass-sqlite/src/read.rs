@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 use windlass_core::store::{
-    AuditEntry, AuditFilter, Counts, Gate, LeaseId, NodeId, Pause, PauseTarget, WaitingQueue, Whereabouts, suspect_queue,
+    AuditEntry, AuditFilter, Counts, Gate, LeaseId, NodeId, Pause, PauseTarget, WaitingQueue, Whereabouts,
+    suspect_queue,
 };
 use windlass_core::{
     BatchId, HistoryEntry, JobError, JobFilter, JobId, JobRecord, Page, Payload, Progress, Replayed, Scope, Status,
@@ -373,22 +374,6 @@ pub(crate) fn counts(conn: &Connection, scope: Scope) -> Done<Counts> {
     Ok(counts)
 }
 
-/// Queues that have ready jobs, with about the oldest of each: the lowest id in the first chunk of each of its lines.
-pub(crate) fn waiting_queues(conn: &Connection) -> Done<Vec<WaitingQueue>> {
-    let mut select = conn.prepare_cached(include_str!("sql/read_waiting.sql"))?;
-    let mut rows = select.query([])?;
-    let mut waiting: Vec<WaitingQueue> = Vec::new();
-    while let Some(row) = rows.next()? {
-        let queue: String = row.get(0)?;
-        let Some(oldest) = unpack_ids(row.blob(1)?).into_iter().min().map(JobId::from_i64) else { continue };
-        match waiting.last_mut().filter(|last| last.queue == queue) {
-            Some(last) => last.oldest = last.oldest.min(oldest),
-            None => waiting.push(WaitingQueue { queue, oldest }),
-        }
-    }
-    Ok(waiting)
-}
-
 /// How many jobs run. Leases do not say whose their jobs are, so one tenant's need their rows.
 fn count_running(conn: &Connection, tenant: Option<TenantId>) -> Done<u64> {
     let mut leases = conn.prepare_cached("SELECT jobs FROM windlass_lease")?;
@@ -465,3 +450,25 @@ pub(crate) fn audit_log(
     }
     Ok(entries)
 }
+
+/// Queues that have ready jobs, with the oldest of each one's first chunks.
+pub(crate) fn waiting_queues(conn: &Connection) -> Done<Vec<WaitingQueue>> {
+    let mut queues = conn.prepare_cached("SELECT DISTINCT queue FROM windlass_ready")?;
+    let queues = queues.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    let mut line = conn.prepare_cached(include_str!("sql/read_line.sql"))?;
+    let mut waiting = Vec::with_capacity(queues.len());
+    for queue in queues {
+        let mut rows = line.query([&queue])?;
+        let mut oldest: Option<i64> = None;
+        for _ in 0..FIRST_CHUNKS {
+            let Some(row) = rows.next()? else { break };
+            oldest = unpack_ids(row.blob(0)?).into_iter().chain(oldest).min();
+        }
+        drop(rows);
+        waiting.extend(oldest.map(|id| WaitingQueue { queue, oldest: JobId::from_i64(id) }));
+    }
+    Ok(waiting)
+}
+
+/// Chunks looked at for the oldest job of a queue: enough for a hint, whatever the queue holds.
+const FIRST_CHUNKS: usize = 16;

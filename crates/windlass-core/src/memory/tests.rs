@@ -675,7 +675,7 @@ fn check_index(state: &State) {
                     parked += 1;
                 }
                 Gate::OrderingKey(key) => {
-                    assert!(state.index.ordering[&(tenant, key.clone())].waiting.contains(&id));
+                    assert!(state.index.ordering[&(tenant, key.clone())].waiting.contains(&(entry.created_at, id)));
                     waiting += 1;
                 }
             },
