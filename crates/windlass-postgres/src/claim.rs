@@ -14,7 +14,7 @@ use windlass_core::{BatchId, ClaimedJob, JobId, Priority, TenantId};
 use crate::PgStore;
 use crate::connect::Access;
 use crate::submit::rank_of;
-use crate::types::{Json, Time};
+use crate::types::{Json, Time, counter};
 
 /// Takes at most `claim.max` jobs under one new lease.
 pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
@@ -77,8 +77,8 @@ fn job(row: &Row, lease: LeaseId) -> ClaimedJob {
         queue: row.get("queue"),
         priority: Priority(row.get("priority")),
         payload: row.get::<_, Json<'_>>("payload").payload(),
-        failed: row.get::<_, i16>("failed") as u16,
-        recoveries: row.get::<_, i16>("recoveries") as u16,
+        failed: counter(row.get("failed")),
+        recoveries: counter(row.get("recoveries")),
         created_at,
         ready_at: run_at.map_or(created_at, |at| at.max(created_at)),
         ordering_key: row.get("ordering_key"),

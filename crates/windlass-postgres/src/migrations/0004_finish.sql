@@ -4,7 +4,7 @@
 -- Attempts that all succeeded. Answers the accepted ones by their place, with their status (7 where a cancel came
 -- first), and which jobs have an ordering key to pass on among those whose tenant the caller did not know.
 create function windlass.finish_succeeded(
-    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt smallint[], p_ran bigint[],
+    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_ran bigint[],
     p_tenant uuid[], p_keep bigint[], p_output json[]
 ) returns table (o_n int[], o_status smallint[]) language plpgsql
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
@@ -71,8 +71,8 @@ end $$;
 -- Attempts that ended in any way. p_op: 0 succeed, 1 retry, 2 dead letter, 3 cancel, 4 snooze, 5 release, 6 park,
 -- 7 route. p_text: the reason, the gate or the queue. p_follow: [{"n": place, "job": job}].
 create function windlass.finish(
-    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt smallint[], p_ran bigint[],
-    p_op smallint[], p_keep bigint[], p_output json[], p_failed smallint[], p_delay bigint[], p_text text[],
+    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_ran bigint[],
+    p_op smallint[], p_keep bigint[], p_output json[], p_failed integer[], p_delay bigint[], p_text text[],
     p_error json[], p_follow json
 ) returns table (o_n int[], o_status smallint[]) language plpgsql
 set enable_seqscan = off set jit = off as $$
