@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use windlass::postgres::{PgOptions, PgStore};
 use windlass::sqlite::SqliteStore;
 use windlass::store::Store;
-use windlass::{JobId, JobRecord, JobService, SecurityContext};
+use windlass::{JobId, JobRecord, JobService, MemoryStore, SecurityContext};
 
 use crate::args::Global;
 use crate::error::{CliError, Result};
@@ -83,14 +84,15 @@ impl Place {
                 Ok((found, windlass::sqlite::SCHEMA_VERSION))
             }
             Place::Postgres(url) => {
-                let schema = windlass::postgres::schema_status(url).await?;
+                postgres_options(url)?;
+                let schema = PgStore::schema_status(url).await?;
                 Ok((schema.found.into(), schema.wanted.into()))
             }
             Place::Memory => Err(CliError::invalid("db", "memory: has no schema")),
         }
     }
 
-    /// Opens it for reading. A missing file is not made.
+    /// Opens it for reading. Makes and migrates nothing.
     pub(crate) async fn read(&self) -> Result<Arc<dyn Store>> {
         match self {
             Place::Sqlite(path) => {
@@ -101,34 +103,42 @@ impl Place {
         }
     }
 
-    /// Opens it for writing. A missing file is not made.
+    /// Opens it for writing. Makes nothing; a server's schema is left to `windlass migrate`, because other processes
+    /// may run on it.
     pub(crate) async fn write(&self) -> Result<Arc<dyn Store>> {
         match self {
-            Place::Sqlite(path) => check_exists(path)?,
-            Place::Memory => {
-                return Err(CliError::invalid("db", "memory: is gone with its process, so only `up` can use it"));
+            Place::Sqlite(path) => {
+                check_exists(path)?;
+                Ok(Arc::new(SqliteStore::open(path)?))
             }
-            Place::Postgres(_) => {}
+            Place::Postgres(url) => {
+                let options = postgres_options(url)?.migrate(false).listen(false);
+                Ok(Arc::new(PgStore::connect_with(options).await?))
+            }
+            Place::Memory => Err(CliError::invalid("db", "memory: is gone with its process, so only `up` can use it")),
         }
-        self.make().await
     }
 
-    /// Opens it for writing, and makes the file and its directory if they are missing.
+    /// Opens it for writing, makes what is missing and brings the schema up to date.
     pub(crate) async fn make(&self) -> Result<Arc<dyn Store>> {
-        let url = match self {
+        match self {
             Place::Sqlite(path) => {
                 if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                     std::fs::create_dir_all(parent).map_err(|error| {
                         CliError::Failed(format!("cannot make the directory {}: {error}", parent.display()))
                     })?;
                 }
-                format!("sqlite:{}", path.display())
+                Ok(Arc::new(SqliteStore::open(path)?))
             }
-            Place::Postgres(url) => url.clone(),
-            Place::Memory => "memory:".to_owned(),
-        };
-        Ok(windlass::open(&url).await?)
+            Place::Postgres(url) => Ok(Arc::new(PgStore::connect_with(postgres_options(url)?).await?)),
+            Place::Memory => Ok(Arc::new(MemoryStore::new())),
+        }
     }
+}
+
+/// Reads the URL. One that cannot be read is wrong input, whatever a store calls it.
+fn postgres_options(url: &str) -> Result<PgOptions> {
+    PgOptions::new(url).map_err(|error| CliError::invalid("db", error.to_string()))
 }
 
 fn check_exists(path: &Path) -> Result {

@@ -34,7 +34,7 @@ pub(super) async fn produce(service: JobService) {
     let mut crowded = false;
     for step in 0u64.. {
         ticks.tick().await;
-        if step % LOOK_EVERY == 0 {
+        if step.is_multiple_of(LOOK_EVERY) {
             crowded = service.operator().counts().await.is_ok_and(|counts| waiting(&counts) > MOST_WAITING);
             if let Err(error) = drop_old_letters(&service).await {
                 tracing::debug!(%error, "old dead letters of the demo could not be purged");
@@ -59,10 +59,10 @@ async fn submit_some(service: &JobService, step: u64) -> Result<(), Error> {
 
     let picture =
         Picture { picture: format!("photo-{number}"), width: [160, 320, 640][number as usize % 3] + number % 50 };
-    let priority = if number % 10 == 0 { Priority::HIGH } else { Priority::NORMAL };
+    let priority = if number.is_multiple_of(10) { Priority::HIGH } else { Priority::NORMAL };
     service.submit_with::<Thumbnail>(&ctx, picture, tagged().priority(priority)).await?;
 
-    if step % 3 == 0 {
+    if step.is_multiple_of(3) {
         let customer = format!("customer-{}", number % 4);
         let order = Order { customer: customer.clone(), cents: u64::from(number) * 7 };
         service.submit_with::<Invoice>(&ctx, order, tagged().ordering_key(customer)).await?;
@@ -84,7 +84,7 @@ async fn submit_some(service: &JobService, step: u64) -> Result<(), Error> {
         service.submit_with::<Reminder>(&ctx, note, tagged().delay(delay)).await?;
     }
     // One every eight seconds that takes twelve: one or two run at any time.
-    if step % 80 == 0 {
+    if step.is_multiple_of(80) {
         let month = ["January", "April", "July", "October"][number as usize % 4].to_owned();
         service.submit_with::<Report>(&ctx, ReportInput { month, pages: 24 }, tagged()).await?;
     }

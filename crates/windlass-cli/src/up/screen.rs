@@ -1,7 +1,7 @@
 //! The picture that `up` draws: counts, throughput, long jobs with their bars, and what ended lately. Drawn in place
 //! with a few escape codes, cut to the terminal's width and height. Reads the store; never changes anything.
 
-use console::{Style, Term, measure_text_width, truncate_str};
+use console::{Style, Term, truncate_str};
 use windlass::store::Counts;
 use windlass::{JobFilter, JobId, JobRecord, JobService, Page, Scope, Status};
 
@@ -13,7 +13,9 @@ use crate::output::{Out, plain, status_style};
 use crate::time::show_duration;
 
 /// Long jobs with a bar of their own.
-const BARS: usize = 3;
+const BARS: usize = 2;
+/// What one count takes: its name, seven digits and space around.
+const COUNT_COLUMNS: usize = 25;
 /// Columns of a progress bar on a wide terminal; a narrow one gets what is left.
 const BAR_COLUMNS: usize = 30;
 /// No line is longer than this, however wide the terminal: the eye would lose it.
@@ -77,25 +79,30 @@ pub(super) struct Screen<'a> {
     out: &'a Out,
     term: Term,
     drawn: usize,
+    size: (u16, u16),
 }
 
 impl<'a> Screen<'a> {
     pub(super) fn new(picture: Picture, out: &'a Out) -> Screen<'a> {
         let term = Term::buffered_stdout();
         let _ = term.hide_cursor();
-        Screen { picture, out, term, drawn: 0 }
+        Screen { picture, out, size: term.size(), term, drawn: 0 }
     }
 
     /// Replaces the last picture.
     pub(super) fn draw(&mut self, seen: &Seen) -> Result {
-        let (height, width) = self.term.size();
+        let size @ (height, width) = self.term.size();
         // The last column stays free: some terminals wrap when it is used.
         let width = usize::from(width.max(20)).saturating_sub(1).min(WIDEST);
         let mut lines = self.lines(seen, width);
         // A picture higher than the terminal would scroll away and leave copies behind.
         lines.truncate(usize::from(height.max(4)).saturating_sub(1));
         let mut text = String::new();
-        if self.drawn > 0 {
+        if size != self.size {
+            // The terminal has wrapped the old picture anew, so nobody knows where it begins.
+            self.size = size;
+            text.push_str("\x1b[2J\x1b[H");
+        } else if self.drawn > 0 {
             text.push_str(&format!("\x1b[{}A\r", self.drawn));
         }
         for line in &lines {
@@ -127,13 +134,21 @@ impl<'a> Screen<'a> {
             String::new(),
         ];
         lines.extend(self.counts(&seen.counts, width));
-        lines.push(format!("{:.1} jobs/s, {} of {} slots busy", seen.rate, seen.running, self.picture.concurrency));
         lines.push(String::new());
-        lines.push(heading("Running for long"));
-        if seen.long.is_empty() {
-            lines.push(dim("  nothing at the moment"));
-        }
-        lines.extend(seen.long.iter().map(|job| self.bar(job, width)));
+        lines.push(format!(
+            "  {} jobs/s   {} of {} slots busy",
+            self.out.paint(&Style::new().bold(), format_args!("{:>5.1}", seen.rate)),
+            seen.running,
+            self.picture.concurrency
+        ));
+        lines.push(String::new());
+        lines.push(heading("Long jobs"));
+        // Always the same height, so that what stands below does not jump.
+        lines.extend((0..BARS).map(|n| match seen.long.get(n) {
+            Some(job) => self.bar(job, width),
+            None if n == 0 => dim("  none at the moment"),
+            None => String::new(),
+        }));
         lines.push(String::new());
         lines.push(heading("Lately"));
         if seen.lately.is_empty() {
@@ -147,20 +162,18 @@ impl<'a> Screen<'a> {
         lines
     }
 
-    /// The counts, as many in a line as fit.
+    /// The counts in columns, as many as fit but no more than three.
     fn counts(&self, counts: &Counts, width: usize) -> Vec<String> {
-        let mut lines = vec![String::new()];
-        for status in Status::ALL {
+        let columns = (width / COUNT_COLUMNS).clamp(1, 3);
+        let rows = Status::ALL.len().div_ceil(columns);
+        let cell = |status: Status| {
             let count = counts.get(status);
-            let style = if count == 0 { Style::new().dim() } else { status_style(status).bold() };
-            let cell = format!("{:<22}", format!("{status} {count}"));
-            let line = lines.last().expect("there is always a line");
-            if measure_text_width(line) + cell.len() > width.min(66) && !line.is_empty() {
-                lines.push(String::new());
-            }
-            lines.last_mut().expect("there is always a line").push_str(&self.out.paint(&style, cell));
-        }
-        lines
+            let style = if count == 0 { Style::new().dim() } else { status_style(status) };
+            let count = self.out.paint(&style.clone().bold(), format_args!("{count:>7}"));
+            format!("  {}{count}   ", self.out.paint(&style, format_args!("{:<13}", status.as_str())))
+        };
+        let row = |row: usize| Status::ALL.iter().skip(row).step_by(rows).map(|status| cell(*status)).collect();
+        (0..rows).map(row).collect()
     }
 
     fn bar(&self, job: &JobRecord, width: usize) -> String {
