@@ -39,15 +39,15 @@ impl Picture {
 fn hint(place: &Place) -> String {
     let default = Place::in_directory(std::path::Path::new(crate::connect::DATA_DIR));
     let db = if *place == default { String::new() } else { format!(" --db {}", place.describe()) };
+    let look = format!("From another terminal: windlass{db} --all-tenants list");
     match place {
         Place::Sqlite(_) => format!(
-            "Look around from another terminal: windlass{db} --all-tenants list\n\
-             Also show ID, why ID, dead list, stats, nodes, doctor. To cancel, pause or replay on SQLite, stop this first."
+            "{look}\nLikewise show ID, why ID, dead list, stats, nodes, doctor: they only read the file.\n\
+             Commands that write (cancel, pause, dead replay, submit) need this stopped first."
         ),
-        Place::Postgres(_) => format!(
-            "Look around from another terminal: windlass{db} --all-tenants list\n\
-             Also show ID, why ID, cancel ID, pause handler demo.flaky, dead list, dead replay ID, stats, doctor."
-        ),
+        Place::Postgres(_) => {
+            format!("{look}\nLikewise show ID, why ID, cancel ID, pause handler demo.flaky, dead list, stats, doctor.")
+        }
         Place::Memory => "Everything is in memory and gone when this ends.".to_owned(),
     }
 }
@@ -116,9 +116,10 @@ impl<'a> Screen<'a> {
         Ok(self.term.flush()?)
     }
 
-    /// Leaves the last picture standing.
+    /// Leaves the last picture standing, without the `^C` that the terminal has put under it.
     pub(super) fn close(self) -> Result {
-        Ok(())
+        self.term.write_str("\r\x1b[K")?;
+        Ok(self.term.flush()?)
     }
 
     fn lines(&self, seen: &Seen, width: usize) -> Vec<String> {
@@ -201,7 +202,7 @@ impl<'a> Screen<'a> {
             _ => String::new(),
         };
         let handler = plain(&job.handler);
-        format!("  {handler:<15} {status} {took:>8}  {attempt:<10} {}  {}", job.id, plain(&remark))
+        format!("  {}  {handler:<15} {status} {took:>8}  {attempt:<10} {}", job.id, plain(&remark))
     }
 }
 

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 /// A directory with a database, and the binary to use on it.
 pub(crate) struct Windlass {
     directory: TempDir,
+    url: String,
 }
 
 /// How a command ended.
@@ -23,9 +24,16 @@ pub(crate) struct Ran {
 }
 
 impl Windlass {
-    /// Nothing there yet.
+    /// A SQLite file, which is not there yet.
     pub(crate) fn new() -> Windlass {
-        Windlass { directory: TempDir::new().expect("a temporary directory") }
+        let directory = TempDir::new().expect("a temporary directory");
+        let url = format!("sqlite:{}", directory.path().join("windlass.db").display());
+        Windlass { directory, url }
+    }
+
+    /// A database on a server.
+    pub(crate) fn on(url: String) -> Windlass {
+        Windlass { url, ..Windlass::new() }
     }
 
     /// With jobs in it that the demo has left: ended ones, waiting ones and at least one dead letter.
@@ -57,7 +65,7 @@ impl Windlass {
     /// The command with this database, free of what the environment of the tests says.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = bare(args);
-        command.env("WINDLASS_DB", format!("sqlite:{}", self.database().display()));
+        command.env("WINDLASS_DB", &self.url);
         command
     }
 
