@@ -52,7 +52,7 @@ use windlass_core::store::{
 };
 use windlass_core::{Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, SystemClock, Timestamp};
 
-pub use migrate::migrations_sql;
+pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
 pub use rusqlite;
 pub use tx::{SqliteTx, TxError, complete};
 
