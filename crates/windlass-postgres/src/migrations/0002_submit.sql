@@ -187,15 +187,14 @@ create function windlass.stored_key(p_key text) returns text language sql immuta
 $$ select case when octet_length(p_key) <= 512 then p_key
                else left(p_key, 64) || '#' || encode(sha256(convert_to(p_key, 'UTF8')), 'hex') end $$;
 
--- Takes a key for job p_id. Answers who has it: p_id itself, or the job that holds it. `p_batch` are jobs of the same
--- call: their rows are not stored yet, and they count as alive.
+-- Takes a key for job p_id. Answers who has it: p_id itself, or the job that holds it. `p_batch` are earlier jobs of the
+-- same call that will be stored: their rows are not there yet, and they count as alive.
 create function windlass.take_key(
     p_kind "char", p_tenant uuid, p_scope text, p_key text, p_id bigint, p_until timestamptz, p_batch bigint[]
 ) returns bigint language plpgsql
 set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-    v_key text := windlass.stored_key(p_key);
     v_holder record;
     v_ended record;
     v_free boolean;
@@ -203,14 +202,14 @@ begin
     -- Each round is a new look: the winner of a race may have committed after the insert's own snapshot.
     for i in 1..20 loop
         insert into windlass.job_key (kind, tenant_id, scope, key, id, until)
-        values (p_kind, p_tenant, p_scope, v_key, p_id, p_until) on conflict do nothing;
+        values (p_kind, p_tenant, p_scope, p_key, p_id, p_until) on conflict do nothing;
         if found then
             return p_id;
         end if;
         select k.id, k.until into v_holder from windlass.job_key k
-        where k.kind = p_kind and k.tenant_id = p_tenant and k.scope = p_scope and k.key = v_key for update;
+        where k.kind = p_kind and k.tenant_id = p_tenant and k.scope = p_scope and k.key = p_key for update;
         continue when not found;
-        if v_holder.id = any (p_batch) then
+        if v_holder.id = p_id or v_holder.id = any (p_batch) then
             return v_holder.id;
         end if;
         if p_kind = 'u' and v_holder.until is not null then
@@ -227,11 +226,24 @@ begin
             return v_holder.id;
         end if;
         update windlass.job_key k set id = p_id, until = p_until
-        where k.kind = p_kind and k.tenant_id = p_tenant and k.scope = p_scope and k.key = v_key;
+        where k.kind = p_kind and k.tenant_id = p_tenant and k.scope = p_scope and k.key = p_key;
         return p_id;
     end loop;
     raise exception 'windlass: the key % changes hands too fast', p_key using errcode = '40001';
 end $$;
+
+-- The keys of jobs given as JSON, with the place of their job.
+create function windlass.keys_of(p_jobs json, p_now timestamptz)
+returns table (n int, kind "char", tenant uuid, scope text, key text, until timestamptz) language sql stable as
+$$ select e.n::int, 'i'::"char", coalesce((e.v ->> 'tenant')::uuid, '00000000-0000-0000-0000-000000000000'),
+          e.v ->> 'handler', windlass.stored_key(e.v ->> 'idempotency_key'), null::timestamptz
+   from json_array_elements(p_jobs) with ordinality e(v, n) where e.v ->> 'idempotency_key' is not null
+   union all
+   select e.n::int, 'u'::"char", coalesce((e.v ->> 'tenant')::uuid, '00000000-0000-0000-0000-000000000000'),
+          '', windlass.stored_key(e.v -> 'unique' ->> 'key'),
+          case when json_typeof(e.v -> 'unique' -> 'within') = 'object' then p_now
+               + least((e.v -> 'unique' -> 'within' ->> 'window')::numeric, 3e12)::float8 * interval '1 ms' end
+   from json_array_elements(p_jobs) with ordinality e(v, n) where e.v -> 'unique' ->> 'key' is not null $$;
 
 create function windlass.refuse(p_field text, p_message text) returns void language plpgsql as $$
 #variable_conflict use_column
@@ -274,7 +286,10 @@ declare
     v_ids bigint[] := array_fill(null::bigint, array[v_count]);
     v_holders bigint[] := array_fill(null::bigint, array[v_count]);
     v_new bigint[] := '{}';
-    v_id bigint; v_holder bigint; v_until timestamptz; v_rows int;
+    v_stored bigint[];
+    k record;
+    v_last int;
+    v_rows int;
 begin
     if v_count = 0 then
         return;
@@ -287,31 +302,38 @@ begin
             case when json_typeof(j.v -> 'start') = 'object' then (j.v -> 'start' ->> 'after')::numeric end);
     end loop;
     v_holders := v_ids;
-    -- In order of key, so that two batches take the same keys in the same order.
-    for j in
-        select e.n::int as n, coalesce((e.v ->> 'tenant')::uuid, '00000000-0000-0000-0000-000000000000') as tenant,
-               e.v ->> 'handler' as handler, e.v ->> 'idempotency_key' as idempotency_key,
-               e.v -> 'unique' ->> 'key' as unique_key, (e.v -> 'unique' -> 'within') as within
-        from json_array_elements(p_jobs) with ordinality e(v, n)
-        where e.v ->> 'idempotency_key' is not null or e.v -> 'unique' ->> 'key' is not null
-        order by 2, 3, 4 nulls last, 5 nulls last, 1
-    loop
-        v_id := v_ids[j.n];
-        v_holder := v_id;
-        if j.idempotency_key is not null then
-            v_holder := windlass.take_key('i', j.tenant, j.handler, j.idempotency_key, v_id, null, v_ids);
-        end if;
-        if v_holder = v_id and j.unique_key is not null then
-            v_until := case when json_typeof(j.within) = 'object'
-                            then v_now + least((j.within ->> 'window')::numeric, 3e12)::float8 * interval '1 ms' end;
-            v_holder := windlass.take_key('u', j.tenant, '', j.unique_key, v_id, v_until, v_ids);
-            if v_holder <> v_id and j.idempotency_key is not null then
-                delete from windlass.job_key k where k.kind = 'i' and k.tenant_id = j.tenant and k.scope = j.handler
-                    and k.key = windlass.stored_key(j.idempotency_key) and k.id = v_id;
+    v_stored := v_ids;
+    -- All keys at once, in order of key, so that two batches cannot wait for each other. Usually all are free.
+    with k as (
+        select k.*, row_number() over (partition by k.kind, k.tenant, k.scope, k.key order by k.n) as place
+        from windlass.keys_of(p_jobs, v_now) k),
+    i as (
+        insert into windlass.job_key (kind, tenant_id, scope, key, id, until)
+        select k.kind, k.tenant, k.scope, k.key, v_ids[k.n], k.until from k where k.place = 1
+        order by k.kind, k.tenant, k.scope, k.key
+        on conflict do nothing returning 1)
+    select (select count(*) from k) - (select count(*) from i) into v_rows;
+    if v_rows > 0 then
+        perform 1 from windlass.job_key d
+        join windlass.keys_of(p_jobs, v_now) k
+            on k.kind = d.kind and k.tenant = d.tenant_id and k.scope = d.scope and k.key = d.key
+        order by d.kind, d.tenant_id, d.scope, d.key for update of d;
+        -- One by one in order of input: a job may be the duplicate of an earlier one of the same call.
+        v_stored := '{}';
+        for k in select * from windlass.keys_of(p_jobs, v_now) d order by d.n, d.kind loop
+            if v_last is distinct from k.n then
+                if v_holders[v_last] = v_ids[v_last] then
+                    v_stored := v_stored || v_ids[v_last];
+                end if;
+                v_last := k.n;
             end if;
-        end if;
-        v_holders[j.n] := v_holder;
-    end loop;
+            continue when v_holders[k.n] <> v_ids[k.n];
+            v_holders[k.n] := windlass.take_key(k.kind, k.tenant, k.scope, k.key, v_ids[k.n], k.until, v_stored);
+        end loop;
+        v_stored := array(select h.id from unnest(v_holders, v_ids) h(id, own) where h.id = h.own);
+        -- Keys that jobs took which are not stored after all.
+        delete from windlass.job_key d where d.id = any (v_ids) and d.id <> all (v_stored);
+    end if;
     with n as (
         insert into windlass.job (id, created_at, run_at, tenant_id, batch_id, priority, queue, handler, payload,
                                   correlation_id, ordering_key, tags, spec)

@@ -1,8 +1,40 @@
 -- How attempts end. The lease row decides: it is locked first, and what it holds then is what is accepted. A statement
 -- that waited for it sees its newest version but an old snapshot of other tables, so nothing else decides.
 
--- Attempts that all succeeded. Answers the accepted ones by their place, with their status (7 where a cancel came
--- first), and which jobs have an ordering key to pass on among those whose tenant the caller did not know.
+-- Locks leases of a node and says of each fence, in order, whether it holds, with the counts of its job and the reason of
+-- a requested cancel. Also which leases are used up whole and which in part, and the ids of the jobs that are held.
+-- Nested loops are off: the arrays are of a size that the planner cannot know, and may be long.
+create function windlass.hold(
+    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[],
+    out o_held boolean[], out o_failed integer[], out o_recoveries integer[], out o_cancel text[],
+    out o_ids bigint[], out o_whole bigint[], out o_part bigint[]
+) language plpgsql
+set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+begin
+    with l as materialized (
+        select l.lease_id, l.ids, l.failed, l.recoveries, l.canceled, l.cancel_reasons from windlass.lease l
+        where l.lease_id = any (p_leases) and l.node_id = p_node order by l.lease_id for update),
+    u as materialized (
+        select l.lease_id, x.id, x.failed, x.recoveries,
+               case when l.canceled = '{}' then null
+                    else l.cancel_reasons[array_position(l.canceled, x.id)] end as cancel
+        from l cross join unnest(l.ids, l.failed, l.recoveries) x(id, failed, recoveries)),
+    a as materialized (
+        select f.n, f.lease, f.id, u.id is not null as held, u.failed, u.recoveries, u.cancel
+        from unnest(p_lease, p_id) with ordinality f(lease, id, n)
+        left join u on u.lease_id = f.lease and u.id = f.id),
+    w as (select a.lease, count(*) as jobs from a where a.held group by a.lease)
+    select array_agg(a.held order by a.n), array_agg(a.failed order by a.n), array_agg(a.recoveries order by a.n),
+           array_agg(a.cancel order by a.n), array_agg(a.id) filter (where a.held),
+           (select array_agg(w.lease) from w join l on l.lease_id = w.lease where w.jobs = cardinality(l.ids)),
+           (select array_agg(w.lease) from w join l on l.lease_id = w.lease where w.jobs < cardinality(l.ids))
+    into o_held, o_failed, o_recoveries, o_cancel, o_ids, o_whole, o_part
+    from a;
+end $$;
+
+-- Attempts that all succeeded. Answers the accepted ones by their place, with their status: 7 where a cancel came first.
+-- A tenant that the caller does not know is looked up.
 create function windlass.finish_succeeded(
     p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_ran bigint[],
     p_tenant uuid[], p_keep bigint[], p_output json[]
@@ -11,60 +43,53 @@ set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan 
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
-    v_n int[]; v_status smallint[]; v_ids bigint[]; v_whole bigint[]; v_part bigint[];
-    v_tenants uuid[]; v_statuses smallint[]; v_counts bigint[];
+    h record;
 begin
-    with l as materialized (
-        select l.lease_id, l.ids, l.failed, l.recoveries, l.canceled, l.cancel_reasons from windlass.lease l
-        where l.lease_id = any (p_leases) and l.node_id = p_node order by l.lease_id for update),
-    a as materialized (
-        select f.n::int as n, f.lease, f.id, f.attempt, f.ran, f.keep, f.output, x.failed, x.recoveries,
-               coalesce(f.tenant, (select j.tenant_id from windlass.job j where j.id = f.id)) as tenant,
-               case when l.canceled = '{}' then null else l.cancel_reasons[array_position(l.canceled, f.id)] end as cancel
-        from l cross join unnest(l.ids, l.failed, l.recoveries) x(id, failed, recoveries)
-        join unnest(p_lease, p_id, p_attempt, p_ran, p_tenant, p_keep, p_output) with ordinality
-             f(lease, id, attempt, ran, tenant, keep, output, n) on f.lease = l.lease_id and f.id = x.id),
-    o as (
-        insert into windlass.outcome (id, finished_at, started_at, purge_at, node_id, status, attempt, failed,
-                                      recoveries, reason, output)
-        select a.id, v_now, v_now - a.ran * interval '1 microsecond', v_now + a.keep * interval '1 microsecond', p_node,
-               case when a.cancel is null then 6 else 7 end, a.attempt, a.failed, a.recoveries, a.cancel,
-               case when a.cancel is null then a.output end
-        from a),
-    w as (select a.lease, count(*) as jobs from a group by a.lease),
-    t as (select a.tenant, case when a.cancel is null then 6::smallint else 7::smallint end as status, count(*) as jobs
-          from a group by 1, 2)
-    select (select array_agg(a.n) from a),
-           (select array_agg(case when a.cancel is null then 6::smallint else 7::smallint end) from a),
-           (select array_agg(a.id) from a),
-           (select array_agg(w.lease) from w join l on l.lease_id = w.lease where w.jobs = cardinality(l.ids)),
-           (select array_agg(w.lease) from w join l on l.lease_id = w.lease where w.jobs < cardinality(l.ids)),
-           (select array_agg(t.tenant) from t), (select array_agg(t.status) from t), (select array_agg(t.jobs) from t)
-    into v_n, v_status, v_ids, v_whole, v_part, v_tenants, v_statuses, v_counts;
-    if v_n is not null then
-        perform windlass.shrink_leases(v_whole, v_part, v_ids);
-        insert into windlass.counter_delta (tenants, statuses, counts) values (v_tenants, v_statuses, v_counts);
+    h := windlass.hold(p_node, p_leases, p_lease, p_id);
+    if h.o_ids is null then
+        return query select '{}'::int[], '{}'::smallint[];
+        return;
     end if;
-    return query select coalesce(v_n, '{}'), coalesce(v_status, '{}');
+    insert into windlass.outcome (id, finished_at, started_at, purge_at, node_id, status, attempt, failed, recoveries,
+                                  reason, output)
+    select a.id, v_now, v_now - a.ran * interval '1 microsecond', v_now + a.keep * interval '1 microsecond', p_node,
+           case when a.cancel is null then 6 else 7 end, a.attempt, a.failed, a.recoveries, a.cancel,
+           case when a.cancel is null then a.output end
+    from unnest(p_id, p_attempt, p_ran, p_keep, p_output, h.o_held, h.o_failed, h.o_recoveries, h.o_cancel)
+         a(id, attempt, ran, keep, output, held, failed, recoveries, cancel)
+    where a.held;
+    perform windlass.shrink_leases(h.o_whole, h.o_part, h.o_ids);
+    insert into windlass.counter_delta (tenants, statuses, counts)
+    select array_agg(t.tenant), array_agg(t.status), array_agg(t.jobs)
+    from (select coalesce(a.tenant, (select j.tenant_id from windlass.job j where j.id = a.id)) as tenant,
+                 case when a.cancel is null then 6::smallint else 7::smallint end as status, count(*) as jobs
+          from unnest(p_id, p_tenant, h.o_held, h.o_cancel) a(id, tenant, held, cancel) where a.held group by 1, 2) t;
+    return query
+    select array_agg(a.n::int), array_agg(case when a.cancel is null then 6::smallint else 7::smallint end)
+    from unnest(h.o_held, h.o_cancel) with ordinality a(held, cancel, n) where a.held;
 end $$;
 
 -- Takes jobs out of leases that the caller has locked: whole ones go, the others keep the rest of their own rows.
 create function windlass.shrink_leases(p_whole bigint[], p_part bigint[], p_ids bigint[]) returns void
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql
+set enable_seqscan = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 begin
     if p_whole is not null then
         delete from windlass.lease l where l.lease_id = any (p_whole);
     end if;
     if p_part is not null then
+        with u as materialized (
+            select k.lease_id, x.id, x.failed, x.recoveries, x.n
+            from windlass.lease k cross join unnest(k.ids, k.failed, k.recoveries) with ordinality
+                 x(id, failed, recoveries, n)
+            where k.lease_id = any (p_part)),
+        r as materialized (
+            select u.lease_id, array_agg(u.id order by u.n) as ids, array_agg(u.failed order by u.n) as failed,
+                   array_agg(u.recoveries order by u.n) as recoveries
+            from u where not exists (select 1 from unnest(p_ids) d(id) where d.id = u.id) group by u.lease_id)
         update windlass.lease l set ids = r.ids, failed = r.failed, recoveries = r.recoveries
-        from (select k.lease_id, array_agg(x.id order by x.n) as ids, array_agg(x.failed order by x.n) as failed,
-                     array_agg(x.recoveries order by x.n) as recoveries
-              from windlass.lease k cross join unnest(k.ids, k.failed, k.recoveries) with ordinality
-                   x(id, failed, recoveries, n)
-              where k.lease_id = any (p_part) and not exists (select 1 from unnest(p_ids) d(id) where d.id = x.id)
-              group by k.lease_id) r
-        where l.lease_id = r.lease_id and l.lease_id = any (p_part);
+        from r where l.lease_id = r.lease_id and l.lease_id = any (p_part);
     end if;
 end $$;
 
@@ -79,26 +104,28 @@ set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
-    v_n int[]; v_status smallint[]; v_ids bigint[]; v_whole bigint[]; v_part bigint[];
+    h record;
+    v_n int[]; v_status smallint[];
     v_tenants uuid[]; v_statuses smallint[]; v_counts bigint[];
     v_ready record;
     v_follow json;
 begin
-    with l as materialized (
-        select l.lease_id, l.ids, l.failed, l.recoveries, l.canceled, l.cancel_reasons from windlass.lease l
-        where l.lease_id = any (p_leases) and l.node_id = p_node order by l.lease_id for update),
-    a as materialized (
-        select f.n::int as n, f.lease, f.id, f.attempt, v_now - f.ran * interval '1 microsecond' as started_at,
-               case when c.cancel is null then f.op else 3 end as op, c.cancel,
-               f.keep, f.output, f.failed as failed_now, f.delay, f.text, f.error, x.failed, x.recoveries,
+    h := windlass.hold(p_node, p_leases, p_lease, p_id);
+    if h.o_ids is null then
+        return query select '{}'::int[], '{}'::smallint[];
+        return;
+    end if;
+    with a as materialized (
+        select f.n::int as n, f.id, f.attempt, v_now - f.ran * interval '1 microsecond' as started_at,
+               case when f.cancel is null then f.op else 3 end as op, f.cancel,
+               f.keep, f.output, f.failed_now, f.delay, f.text, f.error, f.failed, f.recoveries,
                j.tenant_id, j.queue, j.spec, j.created_at, windlass.rank_of(j.priority) as rank,
-               case when x.recoveries > 0 then 'suspect:' || j.queue else j.queue end as own_queue
-        from l cross join unnest(l.ids, l.failed, l.recoveries) x(id, failed, recoveries)
-        join unnest(p_lease, p_id, p_attempt, p_ran, p_op, p_keep, p_output, p_failed, p_delay, p_text, p_error)
-             with ordinality f(lease, id, attempt, ran, op, keep, output, failed, delay, text, error, n)
-             on f.lease = l.lease_id and f.id = x.id
-        cross join lateral (select l.cancel_reasons[array_position(l.canceled, f.id)] as cancel) c
-        cross join lateral (select * from windlass.job where job.id = f.id offset 0) j),
+               case when f.recoveries > 0 then 'suspect:' || j.queue else j.queue end as own_queue
+        from unnest(p_id, p_attempt, p_ran, p_op, p_keep, p_output, p_failed, p_delay, p_text, p_error,
+                    h.o_held, h.o_failed, h.o_recoveries, h.o_cancel) with ordinality
+             f(id, attempt, ran, op, keep, output, failed_now, delay, text, error, held, failed, recoveries, cancel, n)
+        cross join lateral (select * from windlass.job where job.id = f.id offset 0) j
+        where f.held),
     o as (
         insert into windlass.outcome (id, finished_at, started_at, purge_at, node_id, status, attempt, failed,
                                       recoveries, reason, output, error)
@@ -130,47 +157,37 @@ begin
         insert into windlass.audit (at, tenant_id, actor, action, target, detail)
         select v_now, a.tenant_id, 'windlass', 'JOB_EXHAUSTED_RETRIES', a.id::text, a.error ->> 'code'
         from a where a.op = 2 and a.text = 'max_retries'),
-    w as (select a.lease, count(*) as jobs from a group by a.lease),
     t as (select a.tenant_id, (array[6, null, 8, 7])[a.op + 1]::smallint as status, count(*) as jobs
           from a where a.op in (0, 2, 3) group by 1, 2)
     select (select array_agg(a.n order by a.n) from a),
            (select array_agg((array[6, 2, 8, 7, 1, 0, 3, 0])[a.op + 1]::smallint order by a.n) from a),
-           (select array_agg(a.id) from a),
-           (select array_agg(w.lease) from w join l on l.lease_id = w.lease where w.jobs = cardinality(l.ids)),
-           (select array_agg(w.lease) from w join l on l.lease_id = w.lease where w.jobs < cardinality(l.ids)),
            (select array_agg(t.tenant_id) from t), (select array_agg(t.status) from t),
            (select array_agg(t.jobs) from t)
-    into v_n, v_status, v_ids, v_whole, v_part, v_tenants, v_statuses, v_counts;
-    if v_n is null then
-        return query select '{}'::int[], '{}'::smallint[];
-        return;
-    end if;
+    into v_n, v_status, v_tenants, v_statuses, v_counts;
     if p_op && array[5, 7]::smallint[] then
-        -- The leases are locked and still whole: what they say of the jobs is current.
         for v_ready in
             select f.op, array_agg(f.id order by f.id) as ids,
-                   array_agg(case when f.op = 7 then f.text when x.recoveries > 0 then 'suspect:' || j.queue
+                   array_agg(case when f.op = 7 then f.text when f.recoveries > 0 then 'suspect:' || j.queue
                                   else j.queue end order by f.id) as queues,
                    array_agg(windlass.rank_of(j.priority) order by f.id) as ranks,
-                   array_agg(j.tenant_id order by f.id) as tenants, array_agg(x.failed order by f.id) as failed,
-                   array_agg(x.recoveries order by f.id) as recoveries, array_agg(true) as resumed
-            from windlass.lease l cross join unnest(l.ids, l.failed, l.recoveries) x(id, failed, recoveries)
-            join unnest(p_lease, p_id, p_op, p_text) f(lease, id, op, text) on f.lease = l.lease_id and f.id = x.id
+                   array_agg(j.tenant_id order by f.id) as tenants, array_agg(f.failed order by f.id) as failed,
+                   array_agg(f.recoveries order by f.id) as recoveries, array_agg(true) as resumed
+            from unnest(p_id, p_op, p_text, h.o_held, h.o_failed, h.o_recoveries, h.o_cancel)
+                 f(id, op, text, held, failed, recoveries, cancel)
             cross join lateral (select * from windlass.job where job.id = f.id offset 0) j
-            where l.lease_id = any (p_leases) and l.node_id = p_node and f.op in (5, 7)
-              and array_position(l.canceled, f.id) is null
+            where f.held and f.op in (5, 7) and f.cancel is null
             group by f.op
         loop
             perform windlass.make_ready(v_ready.ids, v_ready.queues, v_ready.ranks, v_ready.tenants, v_ready.failed,
                 v_ready.recoveries, v_ready.resumed, v_ready.op = 5);
         end loop;
     end if;
-    perform windlass.shrink_leases(v_whole, v_part, v_ids);
+    perform windlass.shrink_leases(h.o_whole, h.o_part, h.o_ids);
     if v_tenants is not null then
         insert into windlass.counter_delta (tenants, statuses, counts) values (v_tenants, v_statuses, v_counts);
     end if;
     if p_op && array[6]::smallint[] then
-        perform windlass.open_own_gates(v_ids);
+        perform windlass.open_own_gates(h.o_ids);
     end if;
     if p_follow is not null then
         select json_agg(f.value -> 'job') into v_follow
