@@ -59,7 +59,7 @@ pub use tx::{Completion, SqliteTx, TxError};
 use lock::FileLock;
 use read::Reader;
 use readers::Readers;
-use rows::{Done, sql_error};
+use rows::{Done, same_error, sql_error};
 use writer::{State, SteadyClock, Writer};
 
 /// How long a statement waits for a lock of another connection: a reader or a backup, never another writer.
@@ -74,6 +74,9 @@ const SAFE_READERS: i32 = 3_051_003;
 
 /// Pages in the log before it is written back: 16 MB, so that a busy writer syncs the file itself rarely.
 const CHECKPOINT_PAGES: i64 = 4_000;
+
+/// What a log that a long read made grow is cut back to.
+const LOG_BYTES_KEPT: i64 = 64 << 20;
 
 /// How a store is opened.
 #[derive(Clone)]
@@ -248,7 +251,13 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&Connection, &mut State) -> Done<T> + Send + 'static,
     {
-        let work = move |conn: &Connection, state: &mut State| work(conn, state).map_err(Error::from);
+        let work = move |conn: &Connection, state: &mut State| {
+            work(conn, state).map_err(|fault| {
+                let error = Error::from(fault);
+                state.failure = Some(same_error(&error));
+                error
+            })
+        };
         self.writer()?.call(self.deadline, false, work).await
     }
 
@@ -306,6 +315,7 @@ fn prepare(conn: &Connection, path: &str) -> Done<()> {
     // FULL: a commit that was acknowledged survives a loss of power.
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    conn.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES_KEPT}"), [], |_| Ok(()))?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(())
 }

@@ -97,7 +97,8 @@ impl<'a> Reader<'a> {
             include_str!("sql/read_job.sql"),
             as_i64(page.offset)
         );
-        let mut select = self.conn.prepare_cached(&sql)?;
+        // Not kept: there are as many texts as filters, and they would push out the statements that matter.
+        let mut select = self.conn.prepare(&sql)?;
         let mut rows = select.query(params_from_iter(values))?;
         let mut records = Vec::new();
         while let Some(row) = rows.next()? {
