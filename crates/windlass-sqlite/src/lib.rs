@@ -85,17 +85,23 @@ pub struct SqliteOptions {
     pub clock: Arc<dyn Clock>,
     /// How long a call may take. A write without an answer by then has an unknown outcome.
     pub deadline: Duration,
+    /// Whether jobs that the file's last process held are ready again at once, because the lock proves that it is gone.
+    /// Otherwise they come back when its lease expires, as on a store that several processes share.
+    pub recover_on_open: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        SqliteOptions { clock: Arc::new(SystemClock), deadline: Duration::from_secs(30) }
+        SqliteOptions { clock: Arc::new(SystemClock), deadline: Duration::from_secs(30), recover_on_open: true }
     }
 }
 
 impl std::fmt::Debug for SqliteOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqliteOptions").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("SqliteOptions")
+            .field("deadline", &self.deadline)
+            .field("recover_on_open", &self.recover_on_open)
+            .finish_non_exhaustive()
     }
 }
 
@@ -227,7 +233,8 @@ impl SqliteStore {
         prepare(&conn, &shown).map_err(|fault| name_file(&shown, fault.into()))?;
         migrate::migrate(&conn, &shown)?;
         let clock = Arc::new(SteadyClock::new(options.clock));
-        let state = take_over(&conn, clock.now()).map_err(|fault| name_file(&shown, fault.into()))?;
+        let silent_since = if options.recover_on_open { FOR_EVER } else { Timestamp::MIN };
+        let state = take_over(&conn, clock.now(), silent_since).map_err(|fault| name_file(&shown, fault.into()))?;
         Ok(SqliteStore {
             path,
             writer: Some(Writer::start(conn, state, clock.clone(), lock)?),
@@ -320,12 +327,14 @@ fn prepare(conn: &Connection, path: &str) -> Done<()> {
     Ok(())
 }
 
-/// Reads the state of a file and frees what its last process held: the lock proves that it is gone.
-fn take_over(conn: &Connection, now: Timestamp) -> Done<State> {
+/// After every sign of life.
+const FOR_EVER: Timestamp = Timestamp::from_micros(i64::MAX);
+
+/// Reads the state of a file and frees what processes held that were last heard of at `silent_since` or before.
+fn take_over(conn: &Connection, now: Timestamp, silent_since: Timestamp) -> Done<State> {
     let tx = conn.unchecked_transaction()?;
     let mut state = State::load(&tx, now)?;
-    let forever = Timestamp::from_micros(i64::MAX);
-    let recovered = node::recover(&tx, &mut state, forever)?;
+    let recovered = node::recover(&tx, &mut state, silent_since)?;
     tx.commit()?;
     if !recovered.nodes.is_empty() {
         tracing::info!(nodes = recovered.nodes.len(), jobs = recovered.jobs.len(), "freed the jobs of ended processes");

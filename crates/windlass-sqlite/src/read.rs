@@ -58,6 +58,11 @@ impl<'a> Reader<'a> {
         self.running.get(&job).copied()
     }
 
+    /// Every job that runs.
+    pub(crate) fn running_ids(&self) -> Vec<i64> {
+        self.running.keys().copied().collect()
+    }
+
     /// The jobs with these ids that the scope covers.
     pub(crate) fn get(&self, scope: Scope, ids: &[JobId]) -> Done<Vec<JobRecord>> {
         let sql = format!("{} WHERE j.id = ?1 AND {VISIBLE_AT_2}", include_str!("sql/read_job.sql"));
@@ -144,7 +149,7 @@ impl<'a> Reader<'a> {
             None => {}
         }
         if !filter.statuses.is_empty() {
-            let leased: Vec<i64> = self.running.keys().copied().collect();
+            let leased = self.running_ids();
             let codes: Vec<String> = filter.statuses.iter().map(|status| status.code().to_string()).collect();
             if let Some(places) = sparse_places(&filter.statuses) {
                 all.add(&format!("j.id IN ({places})"), json_ids(&leased));
