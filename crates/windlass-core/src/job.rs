@@ -435,7 +435,7 @@ pub struct ClaimedJob {
     pub tenant: TenantId,
     /// What runs it.
     pub handler: String,
-    /// Where it waited.
+    /// The queue it was claimed from, which is not the one it was submitted to after a `Route` or a recovery.
     pub queue: String,
     /// How urgent it is.
     pub priority: Priority,
@@ -472,7 +472,6 @@ impl ClaimedJob {
 
 /// A job as it is read back. Its input is read apart (`input`), by those who may.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct JobRecord {
     /// The job.
     pub id: JobId,

@@ -15,19 +15,47 @@ mod tenant;
 
 // Where it is kept.
 pub mod fair;
+pub mod memory;
 pub mod store;
 
-// What becomes of it.
+// The steps of its life.
+mod claim;
+mod config;
+mod context;
+mod finish;
+mod handler;
 pub mod lifecycle;
+mod maintenance;
+mod run;
+mod submit;
+mod worker;
+
+// What people do with it.
+mod lookup;
+mod replay;
+mod service;
+mod spawn;
+mod watch;
+mod why;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use config::{Config, DEFAULT_QUEUE, DEFAULT_RETENTION, Limits};
+pub use context::JobContext;
 pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
+pub use handler::{HandlerOptions, JobHandler};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
 pub use job::{
     BatchId, Callback, ClaimedJob, HistoryEntry, JobFilter, JobRecord, JobSpec, NewJob, Page, Progress, Replayed,
     Start, Status, SubmitOptions, Unique, UniqueWithin,
 };
+pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};
 pub use priority::{Band, BandPolicy, BandShares, Priority};
+pub use replay::{Pace, ReplayReport};
 pub use retry::{Phase, RetryPolicy};
+pub use service::{Batch, Builder, CheckedOut, JobService, Operator};
+pub use spawn::Spawned;
 pub use tenant::{Scope, SecurityContext, TenantId};
+pub use tokio_util::sync::CancellationToken;
+pub use watch::{JobEvent, JobView};
+pub use why::Why;

@@ -54,6 +54,7 @@ struct Taking {
 }
 
 struct Taken {
+    queue: String,
     leased: Leased,
     resumed: bool,
     ready_at: Timestamp,
@@ -97,6 +98,7 @@ impl Taking {
             self.left -= count;
             want -= count;
             self.taken.extend(chunk.ids[..count].iter().map(|id| Taken {
+                queue: claim.queues[chunk.queue].0.clone(),
                 leased: Leased { id: *id, failed: chunk.failed, recoveries: chunk.recoveries },
                 resumed: chunk.resumed,
                 ready_at: chunk.ready_at,
@@ -204,7 +206,7 @@ fn load(conn: &Connection, lease: LeaseId, taken: Vec<Taken>) -> Done<Vec<Claime
             lease,
             tenant: row.tenant(0)?,
             handler: row.text(1)?,
-            queue: row.text(2)?,
+            queue: job.queue,
             priority: row.priority(3)?,
             payload: Payload::from_store(row.text(10)?),
             failed: job.leased.failed,

@@ -48,13 +48,13 @@ use tokio::sync::Notify;
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, NewNode,
     NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store,
-    Submit, Submitted, Whereabouts,
+    Submit, Submitted, WaitingQueue, Whereabouts,
 };
 use windlass_core::{Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, SystemClock, Timestamp};
 
 pub use migrate::migrations_sql;
 pub use rusqlite;
-pub use tx::{Completion, SqliteTx, TxError};
+pub use tx::{SqliteTx, TxError, complete};
 
 use lock::FileLock;
 use read::Reader;
@@ -213,7 +213,7 @@ impl SqliteStore {
     pub async fn complete_in<T, E, F>(
         &self,
         node: NodeId,
-        completion: Completion,
+        finish: Finish,
         work: F,
     ) -> std::result::Result<T, TxError<E>>
     where
@@ -221,7 +221,7 @@ impl SqliteStore {
         E: Send + 'static,
         F: FnOnce(&SqliteTx<'_>) -> std::result::Result<T, E> + Send + 'static,
     {
-        let work = move |conn: &Connection, state: &mut State| tx::complete(conn, state, node, completion, work);
+        let work = move |conn: &Connection, state: &mut State| tx::run_and_complete(conn, state, node, finish, work);
         let value = self.writer()?.call(self.deadline, true, work).await?;
         self.wake.notify_one();
         Ok(value)
@@ -413,6 +413,10 @@ impl Store for SqliteStore {
 
     async fn counts(&self, scope: Scope) -> Result<Counts> {
         self.read(move |conn, _| read::counts(conn, scope)).await
+    }
+
+    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
+        self.read(|conn, _| read::waiting_queues(conn)).await
     }
 
     async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {

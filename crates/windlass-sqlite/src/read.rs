@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 use windlass_core::store::{
-    AuditEntry, AuditFilter, Counts, Gate, LeaseId, NodeId, Pause, PauseTarget, Whereabouts, suspect_queue,
+    AuditEntry, AuditFilter, Counts, Gate, LeaseId, NodeId, Pause, PauseTarget, WaitingQueue, Whereabouts,
+    suspect_queue,
 };
 use windlass_core::{
     BatchId, HistoryEntry, JobError, JobFilter, JobId, JobRecord, Page, Payload, Progress, Replayed, Scope, Status,
@@ -455,3 +456,25 @@ pub(crate) fn audit_log(
     }
     Ok(entries)
 }
+
+/// Queues that have ready jobs, with the oldest of each one's first chunks.
+pub(crate) fn waiting_queues(conn: &Connection) -> Done<Vec<WaitingQueue>> {
+    let mut queues = conn.prepare_cached("SELECT DISTINCT queue FROM windlass_ready")?;
+    let queues = queues.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    let mut line = conn.prepare_cached(include_str!("sql/read_line.sql"))?;
+    let mut waiting = Vec::with_capacity(queues.len());
+    for queue in queues {
+        let mut rows = line.query([&queue])?;
+        let mut oldest: Option<i64> = None;
+        for _ in 0..FIRST_CHUNKS {
+            let Some(row) = rows.next()? else { break };
+            oldest = unpack_ids(row.blob(0)?).into_iter().chain(oldest).min();
+        }
+        drop(rows);
+        waiting.extend(oldest.map(|id| WaitingQueue { queue, oldest: JobId::from_i64(id) }));
+    }
+    Ok(waiting)
+}
+
+/// Chunks looked at for the oldest job of a queue: enough for a hint, whatever the queue holds.
+const FIRST_CHUNKS: usize = 16;

@@ -93,8 +93,10 @@ CREATE TABLE windlass_scheduled (
 CREATE INDEX windlass_scheduled_by_due ON windlass_scheduled (due, job);
 
 -- Jobs that wait for something other than time. `due` is set where their start also lies ahead.
+-- `arrival` is when the job was stored: ids of different machines do not tell who came first within a millisecond.
 CREATE TABLE windlass_gated (
     job        INTEGER PRIMARY KEY,
+    arrival    INTEGER NOT NULL,
     gate       TEXT    NOT NULL,
     tenant     BLOB    NOT NULL,
     queue      TEXT    NOT NULL,
@@ -104,7 +106,7 @@ CREATE TABLE windlass_gated (
     recoveries INTEGER NOT NULL,
     resumed    INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX windlass_gated_by_gate ON windlass_gated (gate, tenant, job);
+CREATE INDEX windlass_gated_by_gate ON windlass_gated (gate, tenant, arrival, job);
 
 -- One row per claimed batch. `jobs` holds 12 bytes for each job still held: its id, failures and recoveries.
 CREATE TABLE windlass_lease (

@@ -2,4 +2,4 @@
 SELECT job, tenant, queue, priority, failed, recoveries, resumed
 FROM windlass_gated
 WHERE gate >= 'pause:' AND gate < 'pause;' AND substr(gate, 7) NOT IN (SELECT target FROM windlass_pause)
-ORDER BY job LIMIT ?1;
+ORDER BY arrival, job LIMIT ?1;

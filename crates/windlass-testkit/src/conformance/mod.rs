@@ -1,0 +1,316 @@
+//! Everything a [`Store`] promises, tested once for all stores. A store's crate calls [`conformance_tests!`] and
+//! [`model::run_model`](crate::conformance::model::run_model) with a function that opens a fresh, empty store; the cases
+//! never name a store and never sleep: time moves by [`TestStore::advance`].
+//!
+//! [`conformance_tests!`]: crate::conformance_tests
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::store::Store;
+
+mod failing;
+pub mod model;
+mod ordering;
+mod rig;
+mod running;
+mod submitting;
+mod time;
+mod watching;
+
+pub use rig::{Job, Rig};
+
+/// A future that can be kept and sent.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A fresh, empty store under test, with a hold on its time.
+pub struct TestStore {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Moves the store's clock by at least so much: a manual clock jumps, a database's own clock is waited for.
+    pub advance: Box<dyn Fn(Duration) -> BoxFuture<()> + Send + Sync>,
+    /// Opens the same data again after `store` was dropped; absent where nothing outlives the store.
+    pub reopen: Option<Box<dyn Fn() -> BoxFuture<Arc<dyn Store>> + Send + Sync>>,
+    /// What must live as long as the store: a directory, a database to be dropped.
+    pub keep: Box<dyn Any + Send + Sync>,
+}
+
+impl TestStore {
+    /// A store whose time moves by `advance`.
+    pub fn new<A, F>(store: Arc<dyn Store>, advance: A) -> Self
+    where
+        A: Fn(Duration) -> F + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let advance = Box::new(move |by| Box::pin(advance(by)) as BoxFuture<()>);
+        TestStore { store, advance, reopen: None, keep: Box::new(()) }
+    }
+
+    /// Drops `guard` after the store.
+    #[must_use]
+    pub fn keeping(mut self, guard: impl Any + Send + Sync) -> Self {
+        self.keep = Box::new(guard);
+        self
+    }
+
+    /// Says how the same data is opened again, so that the cases about restarts have something to restart.
+    #[must_use]
+    pub fn reopened_by<O, F>(mut self, open: O) -> Self
+    where
+        O: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = Arc<dyn Store>> + Send + 'static,
+    {
+        self.reopen = Some(Box::new(move || Box::pin(open())));
+        self
+    }
+}
+
+impl fmt::Debug for TestStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestStore").field("store", &self.store.name()).finish_non_exhaustive()
+    }
+}
+
+/// One claim about every store.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// The claim.
+    pub name: &'static str,
+    /// The requirements it proves, or lays the ground for.
+    pub requirements: &'static [&'static str],
+    /// Checks it on a fresh store; panics where it does not hold.
+    pub run: fn(TestStore) -> BoxFuture<()>,
+}
+
+/// A case that takes longer hangs. Long enough for a database on a busy machine.
+const CASE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs the case called `name` on a store that `make_store` opens. Panics where the claim does not hold.
+pub fn run_case<M, F>(name: &str, make_store: M)
+where
+    M: FnOnce() -> F,
+    F: Future<Output = TestStore>,
+{
+    let case = cases().into_iter().find(|case| case.name == name).expect("the macro names only registered cases");
+    runtime().block_on(async {
+        let store = make_store().await;
+        if tokio::time::timeout(CASE_LIMIT, (case.run)(store)).await.is_err() {
+            panic!("{name} did not end within {CASE_LIMIT:?}");
+        }
+    });
+}
+
+/// Several threads, because half of what a store promises is about callers that come at once.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .expect("a test can start a runtime")
+}
+
+/// Lists every case once: for [`cases`] and for the macro that makes a test of each.
+/// The first argument is a dollar sign, which a macro cannot write into another one by itself.
+macro_rules! suite {
+    ($d:tt $( $module:ident: $( $name:ident [$($requirement:literal)*] )* ; )*) => {
+        /// Every case, in the order of a job's life.
+        pub fn cases() -> Vec<Case> {
+            vec![$($(Case {
+                name: stringify!($name),
+                requirements: &[$($requirement),*],
+                run: |store| Box::pin(async move { $module::$name(Rig::new(store).await).await }),
+            }),*),*]
+        }
+
+        /// Makes a test of every case. Takes the path of an `async fn() -> TestStore` that opens a fresh, empty store.
+        ///
+        /// ```text
+        /// windlass_testkit::conformance_tests!(fresh_store);
+        /// ```
+        #[macro_export]
+        macro_rules! conformance_tests {
+            ($d make_store:path) => {
+                $($(
+                    #[test]
+                    fn $name() {
+                        $d crate::conformance::run_case(stringify!($name), $d make_store);
+                    }
+                )*)*
+            };
+        }
+    };
+}
+
+suite! { $
+    submitting:
+        submitted_ids_keep_their_order_and_read_back ["SUB-1"]
+        every_option_of_a_submit_reads_back ["SUB-2"]
+        a_plain_job_reads_back_with_nothing_set ["SUB-2"]
+        many_jobs_are_stored_by_one_call_in_input_order ["SUB-4"]
+        an_empty_submit_or_read_answers_with_nothing ["SUB-4" "OPS-1"]
+        input_and_output_come_back_byte_for_byte ["SUB-2" "SUB-12"]
+        a_duplicate_key_answers_with_the_existing_job_and_stores_nothing ["SUB-6"]
+        a_key_stays_taken_when_its_job_has_ended ["SUB-6"]
+        the_same_key_of_another_tenant_or_handler_is_another_key ["SUB-6" "SEC-1"]
+        a_key_twice_in_one_submit_is_one_job ["SUB-6" "SUB-4"]
+        a_purged_job_frees_its_key ["SUB-6"]
+        a_job_past_its_retention_frees_its_key ["SUB-6" "OPS-7"]
+        of_many_submits_at_once_with_one_key_one_is_stored ["SUB-6"]
+        a_key_never_has_two_jobs_while_its_jobs_end_and_are_purged ["SUB-6"]
+        a_unique_job_blocks_its_like_until_it_has_ended ["SUB-7"]
+        a_unique_window_ends_by_time_whatever_becomes_of_the_job ["SUB-7"]
+        a_unique_key_belongs_to_one_tenant ["SUB-7" "SEC-1"]
+        another_tenants_scope_sees_and_steers_nothing ["SUB-8" "SEC-1"]
+        a_job_born_leased_runs_at_once_and_is_fenced_like_any_other ["SUB-4" "RUN-3" "RUN-4"]
+        only_plain_jobs_that_are_due_are_born_leased ["SUB-4" "SUB-6" "ORD-4"]
+        a_job_born_to_a_dead_node_is_not_lost ["RUN-5"]
+        the_outcome_of_a_job_can_be_read ["SUB-12"]
+    ;
+    running:
+        a_submitted_job_can_be_claimed_at_once ["RUN-3"]
+        a_claim_takes_no_more_than_asked_for_in_all_or_per_queue ["RUN-3" "RUN-11"]
+        a_claim_leaves_other_queues_alone ["RUN-3"]
+        a_claim_of_part_of_a_chunk_leaves_the_rest_in_order ["RUN-3" "SUB-4"]
+        claimers_at_once_take_every_job_exactly_once ["RUN-4"]
+        a_write_under_a_lost_lease_is_refused ["RUN-4"]
+        a_job_ends_only_once ["RUN-4"]
+        only_the_node_and_lease_that_hold_a_job_can_end_it ["RUN-4"]
+        answers_to_finishes_come_in_their_order ["RUN-4"]
+        many_finishes_fit_in_one_call ["RUN-4"]
+        of_two_finishes_at_once_one_is_accepted ["RUN-4"]
+        a_lost_nodes_job_is_the_next_attempt_in_the_suspect_queue ["RUN-5"]
+        recoveries_are_counted_and_a_suspect_stays_suspect ["RUN-5"]
+        a_dead_node_is_fenced_everywhere ["RUN-5" "RUN-4"]
+        recovery_happens_once_however_many_nodes_ask ["RUN-5"]
+        heartbeats_keep_a_long_job_where_it_is ["RUN-13"]
+        a_checkpoint_comes_back_with_the_next_attempt ["RUN-8"]
+        a_released_job_costs_nothing_and_comes_first ["RUN-10"]
+        released_jobs_keep_their_order ["RUN-10"]
+        a_node_that_leaves_releases_what_it_holds ["RUN-10"]
+        a_routed_job_waits_in_the_other_queue ["RUN-12"]
+        a_worker_outside_can_claim_and_report_by_hand ["OPS-10"]
+        nodes_that_register_at_once_get_slots_of_their_own ["SUB-1" "CLU-10"]
+        the_slot_of_a_gone_node_is_not_given_out_again_soon ["SUB-1" "CLU-10"]
+        nodes_read_back_newest_first ["CLU-10" "API-8"]
+    ;
+    ordering:
+        higher_priority_goes_first_and_equals_keep_their_order ["ORD-1" "ORD-2"]
+        each_band_gets_its_quota ["ORD-2"]
+        what_one_band_leaves_goes_to_the_most_urgent_waiting ["ORD-2"]
+        without_quotas_the_most_urgent_band_takes_all ["ORD-2"]
+        a_claim_tells_which_bands_have_more ["ORD-2"]
+        one_job_does_not_wait_for_another_tenants_bulk ["ORD-3"]
+        one_job_does_not_wait_for_another_tenants_many_submits ["ORD-3"]
+        a_tenant_that_comes_late_starts_where_service_is ["ORD-3"]
+        an_ordering_key_runs_its_jobs_one_by_one_in_order ["ORD-4"]
+        an_ordering_key_of_one_submit_keeps_its_order ["ORD-4" "SUB-4"]
+        a_holder_keeps_its_key_through_retry_snooze_and_release ["ORD-4"]
+        a_holder_keeps_its_key_when_its_node_is_lost ["ORD-4" "RUN-5"]
+        a_canceled_holder_hands_its_key_on ["ORD-4" "OPS-3"]
+        a_canceled_waiter_leaves_the_line ["ORD-4" "OPS-3"]
+        a_dead_holder_hands_its_key_on_and_queues_again_when_replayed ["ORD-4" "ERR-4"]
+        a_scheduled_holder_keeps_later_jobs_waiting ["ORD-4" "TIM-1"]
+        a_waiter_whose_start_is_ahead_becomes_scheduled ["ORD-4" "TIM-1"]
+        ordering_keys_of_tenants_are_independent ["ORD-4" "SEC-1"]
+        claimers_at_once_never_run_a_key_twice ["ORD-4"]
+        submits_at_once_with_one_ordering_key_have_one_holder ["ORD-4"]
+    ;
+    failing:
+        a_retry_waits_for_its_delay_and_counts_the_failure ["ERR-1"]
+        the_history_has_every_attempt_with_its_node_times_and_error ["ERR-2" "ERR-3"]
+        the_history_tells_of_lost_nodes_and_running_attempts ["ERR-3" "RUN-5"]
+        an_error_reads_back_whole ["ERR-2"]
+        dead_letters_are_listed_by_handler_reason_and_time ["ERR-4"]
+        a_dead_letter_is_kept_until_replayed_or_purged ["ERR-4" "OPS-7"]
+        a_replay_in_place_starts_the_job_anew ["ERR-4"]
+        only_dead_letters_can_be_replayed ["ERR-4"]
+        of_replays_at_once_one_counts ["ERR-4"]
+        a_letter_replayed_as_another_job_is_marked_and_kept_a_while ["ERR-4"]
+        only_ended_jobs_can_be_purged ["ERR-4"]
+        a_follow_up_is_stored_with_the_finish_it_belongs_to ["ERR-5"]
+        a_follow_up_of_a_refused_or_canceled_finish_is_not_stored ["ERR-5"]
+        a_snooze_costs_no_attempt ["ERR-7"]
+        a_discarded_job_ends_as_canceled ["ERR-7"]
+    ;
+    watching:
+        each_filter_of_a_list_works_alone ["OPS-1"]
+        filters_of_a_list_combine ["OPS-1"]
+        a_list_is_newest_first_and_pages_by_keyset_while_jobs_arrive ["OPS-1"]
+        a_list_pages_by_offset_and_keeps_its_limit ["OPS-1"]
+        a_get_of_many_ids_answers_for_those_that_exist ["OPS-1"]
+        the_latest_progress_is_kept_and_fenced ["OPS-2"]
+        a_waiting_job_is_canceled_at_once_wherever_it_waits ["OPS-3"]
+        a_canceled_job_of_a_bulk_is_never_claimed ["OPS-3" "SUB-4"]
+        a_running_job_is_asked_to_cancel_and_never_succeeds ["OPS-3"]
+        a_requested_cancel_wins_over_every_transition ["OPS-3"]
+        a_requested_cancel_survives_a_lost_node ["OPS-3" "RUN-5"]
+        a_requested_cancel_survives_a_node_that_leaves ["OPS-3" "RUN-10"]
+        a_cancel_of_an_ended_or_unknown_job_changes_nothing ["OPS-3"]
+        a_cancel_and_a_finish_at_once_have_one_winner ["OPS-3"]
+        a_cancel_and_a_claim_at_once_have_one_winner ["OPS-3"]
+        a_pause_is_kept_until_resumed ["OPS-4"]
+        parked_jobs_come_back_in_order_when_resumed ["OPS-4"]
+        a_resume_lets_go_only_what_it_paused ["OPS-4"]
+        a_job_parked_after_the_pause_ended_is_let_go ["OPS-4"]
+        pauses_and_waiting_jobs_survive_a_restart ["OPS-4" "OPS-3"]
+        steering_writes_the_audit_log ["OPS-5"]
+        the_audit_log_filters_and_keeps_to_its_scope ["OPS-5" "SEC-1"]
+        ended_jobs_disappear_when_their_time_is_over ["OPS-7"]
+        cleaning_is_bounded_and_counts ["OPS-7"]
+        counts_are_right_after_a_mix_of_everything ["OPS-1" "API-8"]
+        whereabouts_tell_why_a_job_is_not_running ["BEY-1"]
+    ;
+    time:
+        a_scheduled_job_is_promoted_when_due_and_not_before ["TIM-1"]
+        a_promotion_tells_when_the_next_job_is_due ["TIM-1"]
+        a_promotion_is_bounded ["TIM-1"]
+        promotions_at_once_make_each_job_ready_once ["TIM-1"]
+        a_start_in_the_past_is_now ["TIM-1"]
+        delays_count_from_the_stores_clock ["TIM-3"]
+        waiting_jobs_expire_with_their_reason ["BEY-4"]
+        a_job_that_has_started_does_not_expire ["BEY-4"]
+    ;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCES: [&str; 6] = [
+        include_str!("submitting.rs"),
+        include_str!("running.rs"),
+        include_str!("ordering.rs"),
+        include_str!("failing.rs"),
+        include_str!("watching.rs"),
+        include_str!("time.rs"),
+    ];
+
+    /// The doc comment right above `pub(super) async fn name(`.
+    fn doc_of(name: &str) -> String {
+        let head = format!("pub(super) async fn {name}(");
+        let source = SOURCES.iter().find(|source| source.contains(&head)).expect("every case is a function");
+        let above: Vec<&str> = source.split(&head).next().expect("split has a first part").lines().rev().collect();
+        above.into_iter().take_while(|line| line.starts_with("///")).collect()
+    }
+
+    #[test]
+    fn every_case_names_its_requirements_in_its_comment() {
+        for case in cases() {
+            let doc = doc_of(case.name);
+            assert!(!case.requirements.is_empty(), "{} proves nothing", case.name);
+            for requirement in case.requirements {
+                assert!(doc.contains(requirement), "the comment of {} does not name {requirement}", case.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_case_function_is_registered() {
+        let written: usize = SOURCES.iter().map(|source| source.matches("pub(super) async fn ").count()).sum();
+        assert_eq!(written, cases().len());
+    }
+}

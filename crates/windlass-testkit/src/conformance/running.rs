@@ -1,0 +1,449 @@
+//! What a store promises about jobs that run: claims, fences, lost nodes, checkpoints, releases, and machine slots.
+//! Run by every store through `conformance_tests!`.
+
+use std::collections::{BTreeMap, HashSet};
+
+use windlass_core::store::{Beat, Claim, Fence, Finish, Finished, NewNode, ProgressReport, Transition, suspect_queue};
+use windlass_core::{JobId, MachineSlot, Progress, Scope, Status};
+
+use super::rig::*;
+
+/// RUN-3: nothing but the submit is needed before a worker gets the job.
+pub(super) async fn a_submitted_job_can_be_claimed_at_once(rig: Rig) {
+    let id = rig.submit(rig.job()).await;
+    let claimed = rig.claim_one().await;
+    assert_eq!((claimed.id, claimed.attempt(), claimed.failed, claimed.recoveries), (id, 1, 0, 0));
+    assert!(claimed.ready_at >= claimed.created_at || claimed.ready_at.since(claimed.created_at).is_zero());
+    let record = rig.record(id).await;
+    assert_eq!((record.status, record.attempt, record.node), (Status::Running, 1, Some(rig.node)));
+    assert!(record.started_at.is_some());
+    assert!(rig.claim(5).await.is_empty(), "a running job is not ready");
+}
+
+/// RUN-3, RUN-11: `max` and the limit of each queue are both kept, and a queue's limit does not starve the next queue.
+pub(super) async fn a_claim_takes_no_more_than_asked_for_in_all_or_per_queue(rig: Rig) {
+    for queue in ["one", "two"] {
+        let jobs = rig.jobs(20).into_iter().map(|job| job.queue(queue)).collect();
+        rig.submit_all(jobs).await;
+    }
+    let per_queue = async |limits: [usize; 2], max| {
+        let queues = vec![("one".to_owned(), limits[0]), ("two".to_owned(), limits[1])];
+        let jobs = rig.claim_with(rig.node, queues, max, [0; 4]).await.jobs;
+        ["one", "two"].map(|queue| jobs.iter().filter(|job| job.queue == queue).count())
+    };
+    assert_eq!(per_queue([0, 0], 10).await, [0, 0]);
+    assert_eq!(per_queue([5, 5], 0).await, [0, 0]);
+    assert_eq!(per_queue([3, 100], 10).await, [3, 7]);
+    let [one, two] = per_queue([100, 2], 10).await;
+    assert!(one + two == 10 && two <= 2, "{one} and {two}");
+    assert_eq!(per_queue([2, 3], 100).await, [2, 3]);
+    let [one, two] = per_queue([100, 100], 100).await;
+    assert!(one + two > 0);
+}
+
+/// RUN-3: a node gets only what it asked for.
+pub(super) async fn a_claim_leaves_other_queues_alone(rig: Rig) {
+    let ours = rig.submit(rig.job().queue("ours")).await;
+    let theirs = rig.submit(rig.job().queue("theirs")).await;
+    assert!(rig.claim(5).await.is_empty());
+    assert_eq!(ids(&rig.claim_from(rig.node, &["ours"], 5).await), [ours]);
+    assert_eq!(rig.status(theirs).await, Status::Pending);
+    assert!(rig.claim_from(rig.node, &[], 5).await.is_empty(), "no queue, no jobs");
+}
+
+/// RUN-3, SUB-4: jobs of one bulk are taken piece by piece, oldest first, none twice and none lost.
+pub(super) async fn a_claim_of_part_of_a_chunk_leaves_the_rest_in_order(rig: Rig) {
+    let submitted = submitted_ids(&rig.submit_all(rig.jobs(100)).await);
+    let mut claimed = Vec::new();
+    for _ in 0..10 {
+        claimed.extend(ids(&rig.claim(10).await));
+    }
+    assert_eq!(claimed, submitted);
+    assert!(rig.claim(10).await.is_empty());
+}
+
+/// RUN-4: however many nodes claim at once, no job goes to two and none is forgotten.
+pub(super) async fn claimers_at_once_take_every_job_exactly_once(rig: Rig) {
+    const CLAIMERS: usize = 8;
+    let mut submitted = submitted_ids(&rig.submit_all(rig.jobs(300)).await);
+    for _ in 0..100 {
+        submitted.push(rig.submit(rig.job()).await);
+    }
+    let mut nodes = Vec::new();
+    for _ in 0..CLAIMERS {
+        nodes.push(rig.another_node().await);
+    }
+    let claimed = at_once(CLAIMERS, |n| {
+        let (rig, node) = (rig.clone(), nodes[n]);
+        async move {
+            let mut mine = Vec::new();
+            // Several empty answers in a row: a claimer may find what others hold just now.
+            let mut empty = 0;
+            while empty < 5 {
+                let jobs = rig.claim_as(node, 7).await;
+                empty = if jobs.is_empty() { empty + 1 } else { 0 };
+                mine.extend(ids(&jobs));
+            }
+            mine
+        }
+    })
+    .await;
+    let mut claimed: Vec<JobId> = claimed.into_iter().flatten().collect();
+    claimed.extend(ids(&rig.claim(ALL).await));
+    assert_eq!(sorted(claimed), submitted);
+}
+
+/// RUN-4: after a takeover nothing the old attempt writes is kept, and it is told so.
+pub(super) async fn a_write_under_a_lost_lease_is_refused(rig: Rig) {
+    let lost = rig.running(rig.job()).await;
+    let other = rig.another_node().await;
+    assert_eq!(rig.lose_node(&[other]).await, [lost.id]);
+    for transition in [succeed(), retry(1, SOON), dead("validation"), Transition::Release] {
+        assert_eq!(rig.finish(&lost, transition).await, Finished::Fenced);
+    }
+    let progress = Progress { sequence: 9, percent: 99.0, message: "late".into() };
+    let report = ProgressReport { fence: fence(&lost), progress };
+    assert_eq!(rig.store().report_progress(rig.node, vec![report]).await.expect("progress"), [false]);
+    assert!(!rig.store().save_checkpoint(rig.node, fence(&lost), payload("9")).await.expect("checkpoint"));
+    let record = rig.record(lost.id).await;
+    assert_eq!((record.status, record.progress, record.recoveries), (Status::Pending, None, 1));
+
+    let taken = rig.claim_from(other, &[&suspect_queue(QUEUE)], 1).await.remove(0);
+    assert_eq!((taken.id, taken.checkpoint.is_none()), (lost.id, true));
+    assert_eq!(rig.finish(&lost, succeed()).await, Finished::Fenced, "also while the next attempt runs");
+    assert_eq!(rig.finish_as(other, finish(&taken, succeed())).await, Finished::Accepted(Status::Succeeded));
+    assert_eq!(rig.finish(&lost, dead("validation")).await, Finished::Fenced, "also after it has ended");
+    assert_eq!(rig.status(lost.id).await, Status::Succeeded);
+}
+
+/// RUN-4: the second of two finishes is refused, in one call or in two, and the outcome stays.
+pub(super) async fn a_job_ends_only_once(rig: Rig) {
+    let job = rig.running(rig.job()).await;
+    let twice = vec![finish(&job, succeed()), finish(&job, dead("validation"))];
+    let answers = rig.store().finish(rig.node, twice).await.expect("finish");
+    assert_eq!(answers, [Finished::Accepted(Status::Succeeded), Finished::Fenced]);
+    assert_eq!(rig.finish(&job, dead("validation")).await, Finished::Fenced);
+    assert_eq!(rig.status(job.id).await, Status::Succeeded);
+
+    let job = rig.running(rig.job()).await;
+    assert_eq!(rig.finish(&job, retry(1, HOUR)).await, Finished::Accepted(Status::Retrying));
+    assert_eq!(rig.finish(&job, succeed()).await, Finished::Fenced);
+    assert_eq!(rig.status(job.id).await, Status::Retrying);
+
+    let job = rig.running(rig.job()).await;
+    assert_eq!(rig.finish(&job, Transition::Release).await, Finished::Accepted(Status::Pending));
+    let again = rig.claim_one().await;
+    assert_eq!(rig.finish(&job, succeed()).await, Finished::Fenced, "the same node, yet under another lease");
+    assert_eq!(rig.finish(&again, succeed()).await, Finished::Accepted(Status::Succeeded));
+}
+
+/// RUN-4: a fence is node, lease and job; with any of them wrong nothing is written.
+pub(super) async fn only_the_node_and_lease_that_hold_a_job_can_end_it(rig: Rig) {
+    let job = rig.running(rig.job()).await;
+    let neighbour = rig.running(rig.job()).await;
+    let other = rig.another_node().await;
+    assert_eq!(rig.finish_as(other, finish(&job, succeed())).await, Finished::Fenced);
+    let wrong = |job, lease| Finish { fence: Fence { job, lease }, ..finish(&neighbour, succeed()) };
+    assert_eq!(rig.finish_as(rig.node, wrong(job.id, neighbour.lease)).await, Finished::Fenced);
+    assert_eq!(rig.finish_as(rig.node, wrong(job.id, rig.new_lease())).await, Finished::Fenced);
+    assert_eq!(rig.finish_as(rig.node, wrong(rig.job().id(), job.lease)).await, Finished::Fenced);
+    let waiting = rig.submit(rig.job()).await;
+    assert_eq!(rig.finish_as(rig.node, wrong(waiting, job.lease)).await, Finished::Fenced, "a waiting job");
+    let progress = Progress { sequence: 1, percent: 1.0, message: String::new() };
+    let report = ProgressReport { fence: fence(&job), progress };
+    assert_eq!(rig.store().report_progress(other, vec![report]).await.expect("progress"), [false]);
+    assert!(!rig.store().save_checkpoint(other, fence(&job), payload("1")).await.expect("checkpoint"));
+    assert_eq!(rig.status(job.id).await, Status::Running);
+    assert_eq!(rig.status(waiting).await, Status::Pending);
+    assert_eq!(rig.finish(&job, succeed()).await, Finished::Accepted(Status::Succeeded));
+}
+
+/// RUN-4: a call with good and stale fences answers for each in its place and carries out the good ones.
+pub(super) async fn answers_to_finishes_come_in_their_order(rig: Rig) {
+    rig.submit_all(rig.jobs(5)).await;
+    let jobs = rig.claim(5).await;
+    rig.end(&jobs[1], succeed()).await;
+    let finishes = vec![
+        finish(&jobs[0], succeed()),
+        finish(&jobs[1], succeed()),
+        finish(&jobs[2], retry(1, HOUR)),
+        Finish { fence: Fence { job: jobs[3].id, lease: rig.new_lease() }, ..finish(&jobs[3], succeed()) },
+        finish(&jobs[4], dead("validation")),
+    ];
+    let answers = rig.store().finish(rig.node, finishes).await.expect("finish");
+    use Finished::*;
+    use Status::*;
+    assert_eq!(answers, [Accepted(Succeeded), Fenced, Accepted(Retrying), Fenced, Accepted(DeadLettered)]);
+    let statuses = [Succeeded, Succeeded, Retrying, Running, DeadLettered];
+    for (job, status) in jobs.iter().zip(statuses) {
+        assert_eq!(rig.status(job.id).await, status);
+    }
+}
+
+/// RUN-4: several leases' worth of jobs end in one call.
+pub(super) async fn many_finishes_fit_in_one_call(rig: Rig) {
+    rig.submit_all(rig.jobs(300)).await;
+    let mut jobs = Vec::new();
+    while jobs.len() < 300 {
+        let more = rig.claim(64).await;
+        assert!(!more.is_empty());
+        jobs.extend(more);
+    }
+    let finishes = jobs.iter().map(|job| finish(job, succeed())).collect();
+    let answers = rig.store().finish(rig.node, finishes).await.expect("finish");
+    assert!(answers.len() == 300 && answers.iter().all(|a| *a == Finished::Accepted(Status::Succeeded)));
+    assert_eq!(rig.counts().await.get(Status::Succeeded), 300);
+    assert_eq!(rig.counts().await.unfinished(), 0);
+}
+
+/// RUN-4: two writers that both believe to hold the job cannot both end it.
+pub(super) async fn of_two_finishes_at_once_one_is_accepted(rig: Rig) {
+    for _ in 0..20 {
+        let job = rig.running(rig.job()).await;
+        let answers = at_once(2, |n| {
+            let (rig, job) = (rig.clone(), job.clone());
+            async move { rig.finish(&job, if n == 0 { succeed() } else { dead("validation") }).await }
+        })
+        .await;
+        let accepted: Vec<&Finished> = answers.iter().filter(|a| **a != Finished::Fenced).collect();
+        assert_eq!(accepted.len(), 1, "{answers:?}");
+        assert_eq!(*accepted[0], Finished::Accepted(rig.status(job.id).await));
+    }
+}
+
+/// RUN-5: after the lease the job is ready again as the next attempt, apart from jobs that never killed a node.
+pub(super) async fn a_lost_nodes_job_is_the_next_attempt_in_the_suspect_queue(rig: Rig) {
+    let job = rig.running(rig.job()).await;
+    let other = rig.another_node().await;
+    assert_eq!(rig.lose_node(&[other]).await, [job.id]);
+    let record = rig.record(job.id).await;
+    assert_eq!((record.status, record.recoveries, record.failed, record.attempt), (Status::Pending, 1, 0, 1));
+    assert!(rig.claim_as(other, 5).await.is_empty(), "it is not in the usual queue");
+    let again = rig.claim_from(other, &[&suspect_queue(QUEUE)], 5).await;
+    assert_eq!(ids(&again), [job.id]);
+    assert_eq!((again[0].attempt(), again[0].recoveries, again[0].failed), (2, 1, 0));
+}
+
+/// RUN-5: every lost node counts, and no way back leads a suspect among other jobs.
+pub(super) async fn recoveries_are_counted_and_a_suspect_stays_suspect(rig: Rig) {
+    let suspects = suspect_queue(QUEUE);
+    let job = rig.running(rig.job()).await;
+    let mut nodes = vec![rig.node];
+    for lost in 1..=3 {
+        rig.advance(PAST_LEASE).await;
+        let next = rig.another_node().await;
+        let recovered = rig.store().recover(LEASE).await.expect("recover");
+        assert!(recovered.nodes.contains(nodes.last().expect("there is one")), "the silent node is dead");
+        nodes.push(next);
+        let again = rig.claim_from(next, &[&suspects], 5).await;
+        assert_eq!((ids(&again), again[0].recoveries, again[0].attempt()), (vec![job.id], lost, lost + 1));
+    }
+    let node = rig.another_node().await;
+    rig.advance(PAST_LEASE).await;
+    rig.store().heartbeat(node, 0).await.expect("heartbeat");
+    rig.store().recover(LEASE).await.expect("recover");
+    let ways_back = [Transition::Release, retry(1, SOON), Transition::Snooze { delay: SOON }];
+    for transition in ways_back {
+        let again = rig.claim_from(node, &[&suspects], 5).await;
+        assert_eq!(ids(&again), [job.id], "waits among the suspects");
+        rig.finish_as(node, finish(&again[0], transition)).await;
+        rig.advance(PAST_SOON).await;
+        rig.promote().await;
+        assert!(rig.claim_as(node, 5).await.is_empty(), "it never comes back among the others");
+    }
+    let again = rig.claim_from(node, &[&suspects], 5).await.remove(0);
+    assert_eq!((again.recoveries, again.failed, again.attempt()), (4, 1, 6));
+}
+
+/// RUN-5, RUN-4: a node that comes back after it was declared dead is told so and changes nothing.
+pub(super) async fn a_dead_node_is_fenced_everywhere(rig: Rig) {
+    let other = rig.another_node().await;
+    let waiting = rig.submit(rig.job()).await;
+    rig.lose_node(&[other]).await;
+    assert_eq!(rig.store().heartbeat(rig.node, 0).await.expect("heartbeat"), Beat::Fenced);
+    let claim =
+        Claim { node: rig.node, lease: rig.new_lease(), queues: vec![(QUEUE.into(), 5)], max: 5, quota: [0; 4] };
+    let claimed = rig.store().claim(claim).await;
+    assert!(claimed.map_or(true, |claimed| claimed.jobs.is_empty()), "a dead node gets no jobs");
+    assert_eq!(ids(&rig.claim_as(other, 5).await), [waiting]);
+    assert_eq!(rig.store().heartbeat(rig.node, 0).await.expect("heartbeat"), Beat::Fenced, "for ever");
+    assert!(rig.store().nodes().await.expect("nodes").iter().all(|node| node.node != rig.node));
+}
+
+/// RUN-5: several nodes may notice a death at once; each job comes back once, with one recovery.
+pub(super) async fn recovery_happens_once_however_many_nodes_ask(rig: Rig) {
+    rig.submit_all(rig.jobs(20)).await;
+    let held = sorted(ids(&rig.claim(20).await));
+    rig.advance(PAST_LEASE).await;
+    let other = rig.another_node().await;
+    let recovered = at_once(8, |_| {
+        let rig = rig.clone();
+        async move { rig.store().recover(LEASE).await.expect("recover") }
+    })
+    .await;
+    let jobs: Vec<JobId> = recovered.iter().flat_map(|r| r.jobs.clone()).collect();
+    assert_eq!(sorted(jobs), held);
+    assert_eq!(recovered.iter().filter(|r| r.nodes.contains(&rig.node)).count(), 1);
+    assert!(recovered.iter().all(|r| !r.nodes.contains(&other)));
+    let again = rig.claim_from(other, &[&suspect_queue(QUEUE)], 50).await;
+    assert_eq!(sorted(ids(&again)), held);
+    assert!(again.iter().all(|job| job.recoveries == 1));
+    let idle = rig.store().recover(HOUR).await.expect("recover");
+    assert!(idle.nodes.is_empty() && idle.jobs.is_empty());
+}
+
+/// RUN-13: as long as its node is heard of, a job is not taken from it, however long it runs.
+pub(super) async fn heartbeats_keep_a_long_job_where_it_is(rig: Rig) {
+    let job = rig.running(rig.job()).await;
+    for _ in 0..3 {
+        rig.advance(LEASE / 2).await;
+        let beat = rig.store().heartbeat(rig.node, 1).await.expect("heartbeat");
+        assert_eq!(beat, Beat::Alive { cancels: Vec::new() });
+        let recovered = rig.store().recover(LEASE).await.expect("recover");
+        assert!(recovered.nodes.is_empty() && recovered.jobs.is_empty());
+    }
+    let record = rig.record(job.id).await;
+    assert_eq!((record.status, record.attempt, record.node), (Status::Running, 1, Some(rig.node)));
+    assert_eq!(rig.finish(&job, succeed()).await, Finished::Accepted(Status::Succeeded));
+}
+
+/// RUN-8: what an attempt saved is there for the next one, whether it failed, was released or lost its node.
+pub(super) async fn a_checkpoint_comes_back_with_the_next_attempt(rig: Rig) {
+    let save = async |node, job: &_, text| {
+        assert!(rig.store().save_checkpoint(node, fence(job), payload(text)).await.expect("checkpoint"));
+    };
+    let job = rig.running(rig.job()).await;
+    save(rig.node, &job, "1").await;
+    save(rig.node, &job, "2").await;
+    rig.end(&job, retry(1, SOON)).await;
+    rig.advance(PAST_SOON).await;
+    rig.promote().await;
+    let job = rig.claim_one().await;
+    assert_eq!(job.checkpoint, Some(payload("2")), "after a retry");
+    rig.end(&job, Transition::Release).await;
+    let job = rig.claim_one().await;
+    assert_eq!(job.checkpoint, Some(payload("2")), "after a release, with nothing new");
+    save(rig.node, &job, "3").await;
+    let other = rig.another_node().await;
+    rig.lose_node(&[other]).await;
+    let job = rig.claim_from(other, &[&suspect_queue(QUEUE)], 5).await.remove(0);
+    assert_eq!(job.checkpoint, Some(payload("3")), "after its node was lost");
+    save(other, &job, "4").await;
+    rig.finish_as(other, finish(&job, Transition::Snooze { delay: SOON })).await;
+    rig.advance(PAST_SOON).await;
+    rig.promote().await;
+    let job = rig.claim_from(other, &[&suspect_queue(QUEUE)], 5).await.remove(0);
+    assert_eq!(job.checkpoint, Some(payload("4")), "after a snooze");
+}
+
+/// RUN-10: a job handed back is ready at once, with the same attempt number, before jobs that never ran.
+pub(super) async fn a_released_job_costs_nothing_and_comes_first(rig: Rig) {
+    let first = rig.running(rig.job()).await;
+    rig.submit_all(rig.jobs(10)).await;
+    assert_eq!(rig.finish(&first, Transition::Release).await, Finished::Accepted(Status::Pending));
+    let record = rig.record(first.id).await;
+    assert_eq!((record.status, record.attempt, record.failed, record.recoveries), (Status::Pending, 0, 0, 0));
+    let again = rig.claim(1).await.remove(0);
+    assert_eq!((again.id, again.attempt()), (first.id, 1));
+}
+
+/// RUN-10: a node that hands back much does not turn it around.
+pub(super) async fn released_jobs_keep_their_order(rig: Rig) {
+    let submitted = submitted_ids(&rig.submit_all(rig.jobs(12)).await);
+    let jobs = rig.claim(6).await;
+    let releases = jobs.iter().map(|job| finish(job, Transition::Release)).collect();
+    rig.store().finish(rig.node, releases).await.expect("finish");
+    assert_eq!(ids(&rig.claim(12).await), submitted);
+}
+
+/// RUN-10: leaving hands everything back without cost and in front; the node is gone.
+pub(super) async fn a_node_that_leaves_releases_what_it_holds(rig: Rig) {
+    rig.submit_all(rig.jobs(3)).await;
+    let held = rig.claim(3).await;
+    rig.submit_all(rig.jobs(5)).await;
+    let other = rig.another_node().await;
+    rig.store().deregister(rig.node).await.expect("deregister");
+    assert_eq!(rig.finish(&held[0], succeed()).await, Finished::Fenced);
+    assert_eq!(rig.store().heartbeat(rig.node, 0).await.expect("heartbeat"), Beat::Fenced);
+    let again = rig.claim_as(other, 3).await;
+    assert_eq!(sorted(ids(&again)), sorted(ids(&held)), "they come first, in the usual queue");
+    assert!(again.iter().all(|job| job.attempt() == 1 && job.recoveries == 0));
+    assert_eq!(rig.claim_as(other, 10).await.len(), 5);
+    rig.store().deregister(rig.node).await.expect("leaving twice is the same as once");
+}
+
+/// RUN-12: a node without the handler puts the job where nodes that have it look; it costs nothing.
+pub(super) async fn a_routed_job_waits_in_the_other_queue(rig: Rig) {
+    let job = rig.running(rig.job()).await;
+    let route = Transition::Route { queue: "missing:reports".into() };
+    assert_eq!(rig.finish(&job, route).await, Finished::Accepted(Status::Pending));
+    assert!(rig.claim(5).await.is_empty(), "it left its queue");
+    assert_eq!(rig.status(job.id).await, Status::Pending);
+    let again = rig.claim_from(rig.node, &["missing:reports"], 5).await;
+    assert_eq!((ids(&again), again[0].attempt()), (vec![job.id], 1));
+    assert_eq!(rig.end(&again[0], succeed()).await, Status::Succeeded);
+}
+
+/// OPS-10: a worker outside the process enqueues, takes one job, and marks it as done or failed.
+pub(super) async fn a_worker_outside_can_claim_and_report_by_hand(rig: Rig) {
+    let outside = rig.store().register(NewNode::default()).await.expect("register").node;
+    let done = rig.submit(rig.job()).await;
+    let job = rig.claim_as(outside, 1).await.remove(0);
+    assert_eq!(rig.finish_as(outside, finish(&job, succeed())).await, Finished::Accepted(Status::Succeeded));
+    assert_eq!(rig.record(done).await.node, Some(outside));
+    let failed = rig.submit(rig.job()).await;
+    let job = rig.claim_as(outside, 1).await.remove(0);
+    assert_eq!(rig.finish_as(outside, finish(&job, retry(1, HOUR))).await, Finished::Accepted(Status::Retrying));
+    assert_eq!(rig.record(failed).await.failed, 1);
+}
+
+/// SUB-1, CLU-10: two live processes never share a slot, or their ids could meet.
+pub(super) async fn nodes_that_register_at_once_get_slots_of_their_own(rig: Rig) {
+    let leases = at_once(64, |_| {
+        let rig = rig.clone();
+        async move { rig.register().await }
+    })
+    .await;
+    let slots: HashSet<MachineSlot> = leases.iter().map(|lease| lease.slot).collect();
+    let nodes: HashSet<_> = leases.iter().map(|lease| lease.node).collect();
+    assert_eq!((slots.len(), nodes.len()), (64, 64));
+    assert!(slots.iter().all(|slot| *slot < MachineSlot::DATABASE), "the last slot is the database's own");
+}
+
+/// SUB-1, CLU-10: ids of a gone process may lie a little ahead of time, so its slot rests.
+pub(super) async fn the_slot_of_a_gone_node_is_not_given_out_again_soon(rig: Rig) {
+    let left = rig.register().await;
+    rig.store().deregister(left.node).await.expect("deregister");
+    let silent = rig.register().await;
+    rig.advance(PAST_LEASE).await;
+    rig.store().heartbeat(rig.node, 0).await.expect("heartbeat");
+    let recovered = rig.store().recover(LEASE).await.expect("recover");
+    assert_eq!(recovered.nodes, [silent.node]);
+    assert_ne!(left.slot, silent.slot);
+    for _ in 0..20 {
+        let fresh = rig.register().await;
+        assert!(fresh.slot != left.slot && fresh.slot != silent.slot, "{:?} rests", fresh.slot);
+        assert!(fresh.node != left.node && fresh.node != silent.node, "identities are never reused");
+    }
+}
+
+/// CLU-10, API-8: what a node said of itself, what it runs and when it was last heard of.
+pub(super) async fn nodes_read_back_newest_first(rig: Rig) {
+    let info = NewNode { host: "höst".into(), pid: u32::MAX, capacity: 3, ..a_node() };
+    rig.advance(SOON).await;
+    let lease = rig.store().register(info.clone()).await.expect("register");
+    rig.advance(SOON).await;
+    rig.store().heartbeat(lease.node, 2).await.expect("heartbeat");
+    let nodes = rig.store().nodes().await.expect("nodes");
+    let order: Vec<_> = nodes.iter().map(|node| node.node).collect();
+    assert_eq!(order, [lease.node, rig.node]);
+    assert_eq!((&nodes[0].info, nodes[0].slot, nodes[0].running), (&info, lease.slot, 2));
+    assert!(nodes[0].heartbeat_at > nodes[0].started_at);
+    assert!(nodes[0].started_at > nodes[1].started_at);
+    rig.store().deregister(lease.node).await.expect("deregister");
+    let left: BTreeMap<_, _> =
+        rig.store().nodes().await.expect("nodes").into_iter().map(|node| (node.node, node.slot)).collect();
+    assert_eq!(left.into_keys().collect::<Vec<_>>(), [rig.node]);
+    let counts = rig.store().counts(Scope::All).await.expect("counts");
+    assert_eq!(counts.unfinished(), 0);
+}
