@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 use windlass_core::fair::{Line, Positions};
 use windlass_core::store::{CHUNK_JOBS, Claim, Claimed, LeaseId, Result};
-use windlass_core::{BatchId, ClaimedJob, JobId, Priority, TenantId};
+use windlass_core::{BatchId, ClaimedJob, JobId, NewJob, Priority, TenantId};
 
 use crate::PgStore;
 use crate::connect::Access;
@@ -254,6 +254,14 @@ fn priority_of(rank: i16) -> Priority {
 }
 
 impl PgStore {
+    /// Takes note of where these jobs wait or will wait.
+    pub(crate) fn know_lines<'a>(&self, jobs: impl IntoIterator<Item = &'a NewJob>) {
+        let unusual = jobs.into_iter().filter(|job| !NAMED.contains(&job.priority));
+        for job in unusual {
+            self.shared.lines.lock().know(&Line { queue: job.queue.clone(), priority: job.priority });
+        }
+    }
+
     /// Exchanges positions in the background, if the last time is a while ago: for processes that only submit.
     pub(crate) fn refresh_lines_if_old(&self) {
         if self.shared.lines.lock().is_old(SWEEP_EVERY) {

@@ -59,11 +59,10 @@ pub(crate) async fn register(store: &PgStore, node: NewNode) -> Result<NodeLease
     let Some(row) = rows.first() else {
         return Err(Error::Unavailable("all 1023 machine slots are in use or in quarantine".into()));
     };
-    Ok(NodeLease {
-        node: NodeId(row.get(0)),
-        slot: MachineSlot(row.get::<_, i16>(1) as u16),
-        now: row.get::<_, Time>(2).0,
-    })
+    let registered_at = row.get::<_, Time>(2).0;
+    // The caller counts on from this time: asked for by itself it is only a round trip old, whatever registering took.
+    let now = store.store_time().await.unwrap_or(registered_at).max(registered_at);
+    Ok(NodeLease { node: NodeId(row.get(0)), slot: MachineSlot(row.get::<_, i16>(1) as u16), now })
 }
 
 pub(crate) async fn heartbeat(store: &PgStore, node: NodeId, running: usize) -> Result<Beat> {

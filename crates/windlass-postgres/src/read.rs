@@ -304,11 +304,6 @@ pub(crate) async fn counts(store: &PgStore, scope: Scope) -> Result<Counts> {
     Ok(counts)
 }
 
-pub(crate) async fn waiting_queues(store: &PgStore) -> Result<Vec<WaitingQueue>> {
-    let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/waiting_queues.sql"), &[]).await?;
-    Ok(rows.iter().map(|row| WaitingQueue { queue: row.get(0), oldest: JobId::from_i64(row.get(1)) }).collect())
-}
-
 pub(crate) async fn whereabouts(store: &PgStore, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
     let Some(record) = get(store, scope, &[id]).await?.into_iter().next() else { return Ok(None) };
     let mut ahead = None;
@@ -333,4 +328,9 @@ pub(crate) async fn whereabouts(store: &PgStore, scope: Scope, id: JobId) -> Res
     let nodes = crate::maintain::nodes(store).await?;
     let now = store.store_time().await?;
     Ok(Some(Whereabouts { now, record, ahead, key_holder, pauses, nodes }))
+}
+
+pub(crate) async fn waiting_queues(store: &PgStore) -> Result<Vec<WaitingQueue>> {
+    let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/waiting_queues.sql"), &[]).await?;
+    Ok(rows.iter().map(|row| WaitingQueue { queue: row.get(0), oldest: JobId::from_i64(row.get(1)) }).collect())
 }

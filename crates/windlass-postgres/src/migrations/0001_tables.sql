@@ -87,6 +87,7 @@ create unique index scheduled_id on windlass.scheduled (id);
 create table windlass.gated (
     id bigint not null,
     tenant_id uuid not null,
+    created_at timestamptz not null,                 -- the line of a key is in order of submission, by this clock
     run_at timestamptz,                              -- due then, if the gate opens earlier
     rank smallint not null,
     failed integer not null default 0,
@@ -96,7 +97,7 @@ create table windlass.gated (
     gate text collate "C" not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0,
         autovacuum_analyze_threshold = 2000000000);
-create index gated_gate on windlass.gated (gate, tenant_id, id);
+create index gated_gate on windlass.gated (gate, tenant_id, created_at, id);
 create unique index gated_id on windlass.gated (id);
 
 create table windlass.key_holder (

@@ -142,8 +142,8 @@ begin
         on conflict (tenant_id, ordering_key) do update set id = k.id
         returning k.id into v_holder;
         if v_holder <> j.id then
-            insert into windlass.gated (id, tenant_id, run_at, rank, queue, gate, resumed)
-            values (j.id, j.tenant_id, j.run_at, windlass.rank_of(j.priority), j.queue, 'key:' || j.ordering_key,
+            insert into windlass.gated (id, tenant_id, created_at, run_at, rank, queue, gate, resumed)
+            values (j.id, j.tenant_id, j.created_at, j.run_at, windlass.rank_of(j.priority), j.queue, 'key:' || j.ordering_key,
                     p_resumed);
             if not p_resumed then
                 insert into windlass.event (id, at, status, attempt, failed, recoveries)
@@ -163,7 +163,8 @@ begin
     insert into windlass.scheduled (run_at, id, tenant_id, kind, rank, queue, resumed)
     select j.run_at, j.id, j.tenant_id, 1, windlass.rank_of(j.priority), j.queue, p_resumed
     from unnest(v_rest) x(id) cross join lateral (select * from windlass.job where job.id = x.id offset 0) j
-    where j.run_at > clock_timestamp();
+    -- It is only set where it lay ahead at the submit; one that is replayed may be long past it.
+    where j.run_at is not null and (not p_resumed or j.run_at > clock_timestamp());
     get diagnostics v_n = row_count;
     if v_n < cardinality(v_rest) then
         select array_agg(j.id order by x.n), array_agg(j.queue order by x.n),

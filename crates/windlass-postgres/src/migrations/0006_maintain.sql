@@ -196,9 +196,9 @@ begin
         with d as (
             delete from windlass.gated g where g.ctid = any (array(
                 select h.ctid from windlass.gated h where h.gate = v_gate collate "C"
-                order by h.gate, h.tenant_id, h.id limit p_limit - v_opened for update skip locked))
+                order by h.gate, h.tenant_id, h.created_at, h.id limit p_limit - v_opened for update skip locked))
             returning g.*),
-        o as (select * from d order by d.id)
+        o as (select * from d order by d.created_at, d.id)
         select array_agg(o.id) as ids, array_agg(o.queue) as queues, array_agg(o.rank) as ranks,
                array_agg(o.tenant_id) as tenants, array_agg(o.failed) as failed,
                array_agg(o.recoveries) as recoveries, array_agg(o.resumed) as resumed

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio_postgres::{Client, Config, NoTls};
 
 /// A database of its own, dropped when the test ends.
-pub struct Database {
-    pub url: String,
+pub(crate) struct Database {
+    pub(crate) url: String,
     admin: String,
     name: String,
 }
@@ -16,7 +16,7 @@ pub struct Database {
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 impl Database {
-    pub async fn fresh() -> Database {
+    pub(crate) async fn fresh() -> Database {
         let admin = std::env::var("WINDLASS_TEST_POSTGRES").unwrap_or_default();
         assert!(
             !admin.is_empty(),
@@ -32,7 +32,7 @@ impl Database {
 
     /// A connection of the test's own.
     #[allow(dead_code)]
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         client(&self.url).await
     }
 }
