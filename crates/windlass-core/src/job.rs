@@ -472,7 +472,6 @@ impl ClaimedJob {
 
 /// A job as it is read back. Its input is read apart (`input`), by those who may.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct JobRecord {
     /// The job.
     pub id: JobId,
