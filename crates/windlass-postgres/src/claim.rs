@@ -55,10 +55,23 @@ pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
     }
     let mut jobs: Vec<(i32, ClaimedJob)> = rows[1..].iter().map(|row| (row.get(8), job(row, claim.lease))).collect();
     jobs.sort_unstable_by_key(|(n, _)| *n);
-    let jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
+    let mut jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
+    for (job, queue) in jobs.iter_mut().zip(claimed_queues(&claim, about)) {
+        job.queue = queue.to_owned();
+    }
     store.hold(claim.lease, jobs.iter().map(|job| (job.id, job.tenant, job.ordering_key.clone())));
     let more: i32 = about.get(1);
     Ok(Claimed { now: about.get::<_, Time>(0).0, jobs, more: std::array::from_fn(|band| more & (1 << band) != 0) })
+}
+
+/// The queue each job was taken from, in order: a routed or recovered job is not in the one it was submitted to.
+fn claimed_queues<'a>(claim: &'a Claim, about: &Row) -> Vec<&'a str> {
+    let lines: Vec<i32> = about.get::<_, Option<_>>("line_queues").unwrap_or_default();
+    let chunk_lines: Vec<i32> = about.get::<_, Option<_>>("chunk_lines").unwrap_or_default();
+    let chunk_jobs: Vec<i32> = about.get::<_, Option<_>>("chunk_jobs").unwrap_or_default();
+    let queue_of = |line: i32| claim.queues[lines[line as usize - 1] as usize - 1].0.as_str();
+    let chunks = chunk_lines.into_iter().zip(chunk_jobs);
+    chunks.flat_map(|(line, jobs)| std::iter::repeat_n(queue_of(line), jobs as usize)).collect()
 }
 
 /// Counts beyond what SQL can say are as good as no limit.

@@ -31,7 +31,7 @@ use uuid::Uuid;
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, LeaseId,
     NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, Store, Submit, Submitted, Whereabouts,
+    Result, Store, Submit, Submitted, WaitingQueue, Whereabouts,
 };
 use windlass_core::{HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, Status, TenantId, Timestamp};
 
@@ -385,6 +385,10 @@ impl Store for PgStore {
 
     async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
         read::whereabouts(self, scope, id).await
+    }
+
+    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
+        read::waiting_queues(self).await
     }
 
     async fn cancel(&self, scope: Scope, id: JobId, by: &str, reason: &str) -> Result<CancelReply> {

@@ -4,7 +4,7 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
-use windlass_core::store::{Counts, Gate, NodeId, PauseTarget, Result, Whereabouts};
+use windlass_core::store::{Counts, Gate, NodeId, PauseTarget, Result, WaitingQueue, Whereabouts};
 use windlass_core::{
     BatchId, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Priority, Progress, Replayed, Scope, Status,
     TenantId,
@@ -332,4 +332,9 @@ pub(crate) async fn whereabouts(store: &PgStore, scope: Scope, id: JobId) -> Res
     let nodes = crate::maintain::nodes(store).await?;
     let now = store.store_time().await?;
     Ok(Some(Whereabouts { now, record, ahead, key_holder, pauses, nodes }))
+}
+
+pub(crate) async fn waiting_queues(store: &PgStore) -> Result<Vec<WaitingQueue>> {
+    let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/waiting_queues.sql"), &[]).await?;
+    Ok(rows.iter().map(|row| WaitingQueue { queue: row.get(0), oldest: JobId::from_i64(row.get(1)) }).collect())
 }
