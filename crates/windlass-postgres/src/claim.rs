@@ -53,7 +53,13 @@ pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
     if publish {
         store.sync_lines_soon();
     }
-    let mut jobs: Vec<(i32, ClaimedJob)> = rows[1..].iter().map(|row| (row.get(8), job(row, claim.lease))).collect();
+    let queues = queues_of(&claim, about);
+    let claimed = |row: &Row| {
+        let n: i32 = row.get(8);
+        let queue = queues.get(n as usize - 1).copied().unwrap_or_default();
+        (n, job(row, claim.lease, queue))
+    };
+    let mut jobs: Vec<(i32, ClaimedJob)> = rows[1..].iter().map(claimed).collect();
     jobs.sort_unstable_by_key(|(n, _)| *n);
     let jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
     store.hold(claim.lease, jobs.iter().map(|job| (job.id, job.tenant, job.ordering_key.clone())));
@@ -66,7 +72,20 @@ fn count(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
 
-fn job(row: &Row, lease: LeaseId) -> ClaimedJob {
+/// The queue that each job was claimed from, in their order.
+fn queues_of<'a>(claim: &'a Claim, about: &Row) -> Vec<&'a str> {
+    let line_queues: Vec<i32> = about.get::<_, Option<Vec<i32>>>(2).unwrap_or_default();
+    let chunks: Vec<i32> = about.get(4);
+    let jobs: Vec<i32> = about.get(6);
+    let queue = |line: i32| {
+        let queue = *line_queues.get(line as usize - 1)?;
+        claim.queues.get(queue as usize - 1).map(|(queue, _)| queue.as_str())
+    };
+    let chunks = chunks.into_iter().zip(jobs);
+    chunks.flat_map(|(line, jobs)| std::iter::repeat_n(queue(line).unwrap_or_default(), jobs as usize)).collect()
+}
+
+fn job(row: &Row, lease: LeaseId, queue: &str) -> ClaimedJob {
     let created_at = row.get::<_, Time>("created_at").0;
     let run_at = row.get::<_, Option<Time>>("run_at").map(|time| time.0);
     ClaimedJob {
@@ -74,7 +93,7 @@ fn job(row: &Row, lease: LeaseId) -> ClaimedJob {
         lease,
         tenant: TenantId(row.get("tenant_id")),
         handler: row.get("handler"),
-        queue: row.get("queue"),
+        queue: queue.to_owned(),
         priority: Priority(row.get("priority")),
         payload: row.get::<_, Json<'_>>("payload").payload(),
         failed: counter(row.get("failed")),
