@@ -34,7 +34,7 @@ pub(crate) fn print_jobs(global: &Global, jobs: &[JobRecord], page: PageArgs, no
         return out.json(&json!({ "jobs": jobs, "next_before": next }));
     }
     if jobs.is_empty() {
-        out.say("no jobs");
+        out.say(format_args!("no such jobs{}", global.whose()));
         return Ok(());
     }
     let tenants = global.scope() == Scope::All;

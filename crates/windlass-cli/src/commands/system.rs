@@ -70,7 +70,7 @@ pub(crate) async fn audit(global: &Global, store: &dyn Store, args: &AuditArgs, 
         return out.json(&json!({ "entries": entries }));
     }
     if entries.is_empty() {
-        out.say("no entries");
+        out.say(format_args!("no entries{}", global.whose()));
         return Ok(());
     }
     let mut table = out.table(&["WHEN", "WHO", "TENANT", "ACTION", "TARGET", "DETAIL"]);
@@ -98,8 +98,8 @@ pub(crate) async fn stats(global: &Global, store: &dyn Store, out: &Out) -> Resu
         table.add_row(vec![out.status(status), number(counts.get(status))]);
     }
     out.print_table(table, 0)?;
-    if let Scope::Tenant(tenant) = global.scope() {
-        out.say(format_args!("of tenant {tenant}; --all-tenants counts everyone's"));
+    if global.scope() != Scope::All {
+        out.say(format_args!("these are the jobs{}", global.whose()));
     }
     Ok(())
 }
