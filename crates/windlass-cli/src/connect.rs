@@ -112,7 +112,7 @@ impl Place {
                 Ok(Arc::new(SqliteStore::open(path)?))
             }
             Place::Postgres(url) => {
-                let options = postgres_options(url)?.migrate(false).listen(false);
+                let options = postgres_options(url)?.migrate(false);
                 Ok(Arc::new(PgStore::connect_with(options).await?))
             }
             Place::Memory => Err(CliError::invalid("db", "memory: is gone with its process, so only `up` can use it")),

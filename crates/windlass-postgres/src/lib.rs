@@ -305,7 +305,7 @@ impl PgStore {
         ended
     }
 
-    /// Forgets everything held: the node is gone.
+    /// Forgets everything held, because a node is gone. If others share this store, their jobs are looked up instead.
     fn let_go_all(&self) {
         self.shared.held.lock().clear();
     }
@@ -330,7 +330,11 @@ impl Store for PgStore {
     }
 
     async fn heartbeat(&self, node: NodeId, running: usize) -> Result<Beat> {
-        maintain::heartbeat(self, node, running).await
+        let beat = maintain::heartbeat(self, node, running).await?;
+        if beat == Beat::Fenced {
+            self.let_go_all();
+        }
+        Ok(beat)
     }
 
     async fn deregister(&self, node: NodeId) -> Result<()> {

@@ -30,9 +30,15 @@ fn commands_steer_a_running_process_through_the_server() {
     let letter = letters["jobs"][0]["id"].as_str().expect("a dead letter").to_owned();
     windlass.json(&["dead", "replay", &letter]);
     windlass.json(&["pause", "handler", "demo.report", "--reason", "enough"]);
-    let report = windlass.submit(&["demo.report", r#"{"month":"May","pages":2}"#]);
-    assert_eq!(windlass.json(&["why", &report])["reason"], "paused");
-    windlass.json(&["cancel", &report]);
+    // Every node hears of a pause within a second; until then a job may still start.
+    let held = (0..50).find_map(|_| {
+        let report = windlass.submit(&["demo.report", r#"{"month":"May","pages":2}"#]);
+        let paused = windlass.json(&["why", &report])["reason"] == "paused";
+        windlass.json(&["cancel", &report]);
+        paused.then_some(report)
+    });
+    let held = held.expect("the pause takes hold");
+    assert_eq!(windlass.json(&["show", &held])["job"]["status"], "canceled");
     windlass.json(&["resume", "handler", "demo.report"]);
     let health = windlass.json(&["doctor"]);
     assert_eq!(health["ok"], true, "{health}");

@@ -32,6 +32,10 @@ pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 pub(super) const SOON: Duration = Duration::from_millis(400);
 /// After this much time everything that was to happen [`SOON`] is due.
 pub(super) const PAST_SOON: Duration = Duration::from_millis(450);
+/// A wait with room for a few reads before it is over, also on a busy database; [`PAST_A_WHILE`] is longer.
+pub(super) const A_WHILE: Duration = Duration::from_millis(400);
+/// After this much time everything that was to happen after [`A_WHILE`] is due.
+pub(super) const PAST_A_WHILE: Duration = Duration::from_millis(450);
 /// The lease of nodes; long enough for a heartbeat and the next call on a busy database.
 pub(super) const LEASE: Duration = Duration::from_millis(400);
 /// After this much time a node that was silent is dead.
