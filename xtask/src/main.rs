@@ -1,2 +1,55 @@
-//! Being written.
-fn main() {}
+//! The automation of this repository: `cargo xtask test` and `cargo xtask tidy`. Called by people and by `.ci/run`.
+//! Nothing here is part of what users get.
+
+#![expect(clippy::print_stdout, reason = "a command that people run speaks on its standard output")]
+
+mod examples;
+mod step;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The automation of the Windlass repository")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Checks everything: format, lints, tidiness, tests on throwaway servers, examples, dependencies.
+    Test(test::Arguments),
+    /// Checks what no compiler does: leftovers, paths of one machine, first lines, links of the documentation.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether everything passed; an error means that it could not even be tried.
+fn run(arguments: Arguments) -> Result<bool> {
+    let root = repository_root()?;
+    match arguments.task {
+        Task::Test(arguments) => test::run(&root, &arguments),
+        Task::Tidy => tidy::run(&root).map(|()| true),
+    }
+}
+
+fn repository_root() -> Result<PathBuf> {
+    let parent = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the repository")?;
+    Ok(parent.to_owned())
+}

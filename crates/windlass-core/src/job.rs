@@ -435,7 +435,7 @@ pub struct ClaimedJob {
     pub tenant: TenantId,
     /// What runs it.
     pub handler: String,
-    /// Where it waited.
+    /// The queue it was claimed from, which is not the one it was submitted to after a `Route` or a recovery.
     pub queue: String,
     /// How urgent it is.
     pub priority: Priority,
@@ -472,7 +472,6 @@ impl ClaimedJob {
 
 /// A job as it is read back. Its input is read apart (`input`), by those who may.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct JobRecord {
     /// The job.
     pub id: JobId,
@@ -524,6 +523,39 @@ pub struct JobRecord {
     pub spec: JobSpec,
     /// For a dead letter that was replayed: by whom, when and as which job.
     pub replayed: Option<Replayed>,
+}
+
+impl JobRecord {
+    /// A record with what every job has; the rest is empty and filled in by the store.
+    pub fn new(id: JobId, tenant: TenantId, handler: String, queue: String, created_at: Timestamp) -> Self {
+        JobRecord {
+            id,
+            tenant,
+            handler,
+            queue,
+            status: Status::Pending,
+            priority: Priority::NORMAL,
+            attempt: 0,
+            failed: 0,
+            recoveries: 0,
+            created_at,
+            run_at: None,
+            started_at: None,
+            finished_at: None,
+            node: None,
+            cancel_requested: false,
+            output: None,
+            error: None,
+            reason: None,
+            progress: None,
+            batch: None,
+            tags: Vec::new(),
+            correlation_id: None,
+            ordering_key: None,
+            spec: JobSpec::default(),
+            replayed: None,
+        }
+    }
 }
 
 /// A mark on a dead letter that has been replayed.

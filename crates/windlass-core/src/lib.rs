@@ -18,11 +18,31 @@ pub mod fair;
 pub mod memory;
 pub mod store;
 
-// What becomes of it.
+// The steps of its life.
+mod claim;
+mod config;
+mod context;
+mod finish;
+mod handler;
 pub mod lifecycle;
+mod maintenance;
+mod run;
+mod submit;
+mod worker;
+
+// What people do with it.
+mod lookup;
+mod replay;
+mod service;
+mod spawn;
+mod watch;
+mod why;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use config::{Config, DEFAULT_QUEUE, DEFAULT_RETENTION, Limits};
+pub use context::JobContext;
 pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
+pub use handler::{HandlerOptions, JobHandler};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
 pub use job::{
     BatchId, Callback, ClaimedJob, HistoryEntry, JobFilter, JobRecord, JobSpec, NewJob, Page, Progress, Replayed,
@@ -31,5 +51,11 @@ pub use job::{
 pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};
 pub use priority::{Band, BandPolicy, BandShares, Priority};
+pub use replay::{Pace, ReplayReport};
 pub use retry::{Phase, RetryPolicy};
+pub use service::{Batch, Builder, CheckedOut, JobService, Operator};
+pub use spawn::Spawned;
 pub use tenant::{Scope, SecurityContext, TenantId};
+pub use tokio_util::sync::CancellationToken;
+pub use watch::{JobEvent, JobView};
+pub use why::{Why, explain};

@@ -88,6 +88,9 @@ pub trait Store: Send + Sync + 'static {
     /// What `why` needs to know about a job.
     async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>>;
 
+    /// Queues that have ready jobs, with the oldest of each (the lowest id of its first chunks; a hint, not exact).
+    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>>;
+
     // ---- steering
 
     /// Cancels a job: at once while it waits; by a request that its node carries out while it runs.
@@ -166,7 +169,7 @@ pub const CHUNK_JOBS: usize = 128;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a store call failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The store could not be reached or was too slow, and nothing was written. Safe to repeat.
@@ -476,6 +479,15 @@ pub struct Whereabouts {
     pub pauses: Vec<Pause>,
     /// The registered nodes.
     pub nodes: Vec<NodeRecord>,
+}
+
+/// A queue that has ready jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingQueue {
+    /// Its name.
+    pub queue: String,
+    /// About the oldest job in it.
+    pub oldest: JobId,
 }
 
 /// What a cancel did.

@@ -1,1 +1,461 @@
-//! Being written.
+//! Windlass on PostgreSQL: a packed queue over an append-only log of jobs. [`PgStore`] implements
+//! [`Store`](windlass_core::store::Store); each step of a job's life is a module, and its SQL is in `sql/` and
+//! `migrations/`. Nothing here decides what becomes of a job.
+//!
+//! Everything works behind PgBouncer in transaction mode: statements are unnamed, nothing is kept in a session. The hot
+//! statements are functions, so that the server keeps their plans although they are never prepared by name.
+
+mod claim;
+mod connect;
+mod finish;
+mod maintain;
+mod migrate;
+mod read;
+mod steer;
+mod submit;
+mod tx;
+mod types;
+mod wake;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio_postgres::Config;
+use tokio_postgres::config::TargetSessionAttrs;
+use uuid::Uuid;
+use windlass_core::store::{
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, LeaseId,
+    NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
+    Result, Store, Submit, Submitted, WaitingQueue, Whereabouts,
+};
+use windlass_core::{HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, Status, TenantId, Timestamp};
+
+use crate::claim::Lines;
+use crate::connect::{Access, Pool};
+use crate::finish::EndedKeys;
+use crate::maintain::Cursors;
+use crate::types::Time;
+use crate::wake::Wake;
+
+pub use crate::migrate::{SchemaStatus, migrations_sql};
+#[cfg(feature = "seaorm")]
+pub use crate::tx::submit_in_seaorm;
+#[cfg(feature = "sqlx")]
+pub use crate::tx::submit_in_sqlx;
+pub use crate::tx::{HandlerTx, PgJobTx, submit_in, transaction};
+
+/// How to connect.
+///
+/// ```
+/// use windlass_postgres::PgOptions;
+/// let options = PgOptions::new("postgres://app@localhost/app").unwrap().listen(false);
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PgOptions {
+    config: Config,
+    migrate: bool,
+    listen: bool,
+    deadline: Duration,
+    connections: usize,
+    retention: Duration,
+}
+
+/// How long a call may take before its connection is given up: longer than a checkpoint stalls a healthy server, shorter
+/// than people wait.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// How long data may stay unacknowledged: a connection that a firewall dropped is noticed after this.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long ended jobs are kept by default (OPS-7): weeks older than that may be dropped.
+const RETENTION: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+/// Connections for the API and for handlers' transactions, each.
+const CONNECTIONS: usize = 4;
+/// Submits, and finishes, under way at once: two fill a connection's gaps, more only split batches.
+const WRITERS: usize = 2;
+/// Threads that drive connections. They never run anyone's code, so two are enough for any number of connections.
+const DRIVERS: usize = 2;
+
+impl PgOptions {
+    /// Options for a URL (`postgres://…`, also with a Unix socket) or a `key=value` string.
+    pub fn new(url: &str) -> Result<Self> {
+        let mut config: Config =
+            url.parse().map_err(|error| Error::Refused(format!("the database URL cannot be read: {error}")))?;
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(TCP_USER_TIMEOUT);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("windlass");
+        }
+        // Never decide anything by what a replica says.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        Ok(PgOptions {
+            config,
+            migrate: true,
+            listen: true,
+            deadline: DEADLINE,
+            connections: CONNECTIONS,
+            retention: RETENTION,
+        })
+    }
+
+    /// Whether to bring the schema up to date first; else a schema of another version is refused. On by default.
+    #[must_use]
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// Whether to use LISTEN and NOTIFY. On by default; without, other processes' jobs are found by polling.
+    #[must_use]
+    pub fn listen(mut self, listen: bool) -> Self {
+        self.listen = listen;
+        self
+    }
+
+    /// How long a call may take.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Connections for reading and steering, and as many for handlers' transactions.
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections.max(1);
+        self
+    }
+
+    /// The longest time that ended jobs are usually kept: older weeks are dropped whole, what must stay is moved.
+    #[must_use]
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+}
+
+/// A store of jobs in a PostgreSQL database. Cheap to clone; all clones share their connections.
+#[derive(Clone)]
+pub struct PgStore {
+    shared: Arc<Inner>,
+}
+
+/// What the clones of a store share.
+struct Inner {
+    pub(crate) options: PgOptions,
+    pub(crate) pools: Pools,
+    pub(crate) lines: Mutex<Lines>,
+    pub(crate) cursors: Cursors,
+    pub(crate) wake: Wake,
+    /// What this process knows of the jobs it holds, so that a finish need not look it up.
+    held: Mutex<HashMap<i64, Held>>,
+    runtime: Option<Runtime>,
+}
+
+/// Connections by role.
+struct Pools {
+    pub(crate) submit: Pool,
+    pub(crate) claim: Pool,
+    pub(crate) finish: Pool,
+    pub(crate) heartbeat: Pool,
+    pub(crate) maintain: Pool,
+    pub(crate) api: Pool,
+    pub(crate) tx: Pool,
+}
+
+struct Held {
+    lease: LeaseId,
+    tenant: Uuid,
+    ordering_key: Option<String>,
+}
+
+impl std::fmt::Debug for PgStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PgStore").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // In the background: waiting for threads here could block whoever drops the last clone.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl PgStore {
+    /// Connects to a URL and brings the schema up to date.
+    pub async fn connect(url: &str) -> Result<PgStore> {
+        PgStore::connect_with(PgOptions::new(url)?).await
+    }
+
+    /// Connects with options.
+    pub async fn connect_with(options: PgOptions) -> Result<PgStore> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(DRIVERS)
+            .thread_name("windlass-pg")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Unavailable(format!("no threads for connections: {error}")))?;
+        let handle = runtime.handle();
+        let pool = |size| Pool::new(options.config.clone(), handle.clone(), size, options.deadline);
+        let pools = Pools {
+            submit: pool(WRITERS),
+            claim: pool(1),
+            finish: pool(WRITERS),
+            heartbeat: pool(1),
+            maintain: pool(1),
+            api: pool(options.connections),
+            tx: pool(options.connections),
+        };
+        let wake = Wake::start(handle, pool(1), options.config.clone(), options.listen);
+        let shared = Arc::new(Inner {
+            options,
+            pools,
+            lines: Mutex::default(),
+            cursors: Cursors::default(),
+            wake,
+            held: Mutex::default(),
+            runtime: Some(runtime),
+        });
+        let store = PgStore { shared };
+        if store.shared.options.migrate {
+            migrate::migrate(&store.shared.pools.api).await?;
+            maintain::make_weeks(&store).await?;
+        } else {
+            migrate::check(migrate::status(&store.shared.pools.api).await?)?;
+        }
+        store.sync_lines().await?;
+        Ok(store)
+    }
+
+    /// How the schema of a database compares with this binary; changes nothing.
+    pub async fn schema_status(url: &str) -> Result<SchemaStatus> {
+        let options = PgOptions::new(url)?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Unavailable(format!("no thread for a connection: {error}")))?;
+        let pool = Pool::new(options.config, runtime.handle().clone(), 1, options.deadline);
+        let status = migrate::status(&pool).await;
+        runtime.shutdown_background();
+        status
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.shared.runtime.as_ref().expect("the runtime lives as long as the store").handle()
+    }
+
+    pub(crate) async fn store_time(&self) -> Result<Timestamp> {
+        let row = self.shared.pools.api.query_one(Access::Read, include_str!("sql/now.sql"), &[]).await?;
+        Ok(row.get::<_, Time>(0).0)
+    }
+
+    /// Remembers jobs that this process holds now.
+    pub(crate) fn hold(&self, lease: LeaseId, jobs: impl Iterator<Item = (JobId, TenantId, Option<String>)>) {
+        let mut held = self.shared.held.lock();
+        for (id, tenant, ordering_key) in jobs {
+            held.insert(id.as_i64(), Held { lease, tenant: tenant.0, ordering_key });
+        }
+    }
+
+    /// The tenants of held jobs, where they are known.
+    pub(crate) fn tenants_of(&self, fences: impl Iterator<Item = Fence>) -> Vec<Option<Uuid>> {
+        let held = self.shared.held.lock();
+        fences.map(|fence| held.get(&fence.job.as_i64()).map(|held| held.tenant)).collect()
+    }
+
+    /// Forgets jobs that are not held any more. Answers the ordering keys of those that have ended.
+    pub(crate) fn let_go(&self, finishes: &[Finish], answers: &[Finished]) -> EndedKeys {
+        let mut ended = EndedKeys::default();
+        let mut held = self.shared.held.lock();
+        for (finish, answer) in finishes.iter().zip(answers) {
+            let id = finish.fence.job.as_i64();
+            let known = match held.get(&id) {
+                Some(held) if held.lease == finish.fence.lease => true,
+                Some(_) => continue,
+                None => false,
+            };
+            let known = if known { held.remove(&id) } else { None };
+            if !matches!(answer, Finished::Accepted(status) if Status::is_terminal(*status)) {
+                continue;
+            }
+            match known {
+                Some(Held { tenant, ordering_key: Some(key), .. }) => {
+                    ended.tenants.push(tenant);
+                    ended.keys.push(key);
+                }
+                Some(_) => {}
+                None => ended.unknown.push(id),
+            }
+        }
+        ended
+    }
+
+    /// Forgets everything held: the node is gone.
+    fn let_go_all(&self) {
+        self.shared.held.lock().clear();
+    }
+}
+
+#[async_trait]
+impl Store for PgStore {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn now(&self) -> Result<Timestamp> {
+        self.store_time().await
+    }
+
+    fn writers(&self) -> usize {
+        WRITERS
+    }
+
+    async fn register(&self, node: NewNode) -> Result<NodeLease> {
+        maintain::register(self, node).await
+    }
+
+    async fn heartbeat(&self, node: NodeId, running: usize) -> Result<Beat> {
+        maintain::heartbeat(self, node, running).await
+    }
+
+    async fn deregister(&self, node: NodeId) -> Result<()> {
+        maintain::deregister(self, node).await?;
+        self.let_go_all();
+        Ok(())
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
+        maintain::nodes(self).await
+    }
+
+    async fn submit(&self, submit: Submit) -> Result<Vec<Submitted>> {
+        submit::submit(self, submit).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        claim::claim(self, claim).await
+    }
+
+    async fn finish(&self, node: NodeId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
+        finish::finish(self, node, finishes).await
+    }
+
+    async fn report_progress(&self, node: NodeId, reports: Vec<ProgressReport>) -> Result<Vec<bool>> {
+        finish::report_progress(self, node, reports).await
+    }
+
+    async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
+        finish::save_checkpoint(self, node, fence, data).await
+    }
+
+    async fn get(&self, scope: Scope, ids: &[JobId]) -> Result<Vec<JobRecord>> {
+        read::get(self, scope, ids).await
+    }
+
+    async fn input(&self, scope: Scope, id: JobId) -> Result<Option<Payload>> {
+        read::input(self, scope, id).await
+    }
+
+    async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
+        read::list(self, scope, filter, page).await
+    }
+
+    async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
+        read::history(self, scope, id).await
+    }
+
+    async fn counts(&self, scope: Scope) -> Result<Counts> {
+        read::counts(self, scope).await
+    }
+
+    async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
+        read::whereabouts(self, scope, id).await
+    }
+
+    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
+        read::waiting_queues(self).await
+    }
+
+    async fn cancel(&self, scope: Scope, id: JobId, by: &str, reason: &str) -> Result<CancelReply> {
+        steer::cancel(self, scope, id, by, reason).await
+    }
+
+    async fn replay(&self, scope: Scope, id: JobId, by: &str) -> Result<ReplayReply> {
+        steer::replay(self, scope, id, by).await
+    }
+
+    async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool> {
+        steer::mark_replayed(self, scope, id, by, as_job, keep).await
+    }
+
+    async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool> {
+        steer::purge(self, scope, id, by).await
+    }
+
+    async fn pause(&self, target: &PauseTarget, by: &str, reason: &str) -> Result<()> {
+        steer::pause(self, target, by, reason).await
+    }
+
+    async fn resume(&self, target: &PauseTarget, by: &str) -> Result<bool> {
+        steer::resume(self, target, by).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>> {
+        steer::pauses(self).await
+    }
+
+    async fn audit(&self, entry: AuditEntry) -> Result<()> {
+        steer::audit(self, entry).await
+    }
+
+    async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
+        steer::audit_log(self, scope, filter).await
+    }
+
+    async fn promote(&self, limit: usize) -> Result<Promoted> {
+        maintain::promote(self, limit).await
+    }
+
+    async fn recover(&self, lease: Duration) -> Result<Recovered> {
+        maintain::recover(self, lease).await
+    }
+
+    async fn expire(&self, limit: usize) -> Result<usize> {
+        maintain::expire(self, limit).await
+    }
+
+    async fn open_gates(&self, limit: usize) -> Result<usize> {
+        maintain::open_gates(self, limit).await
+    }
+
+    async fn clean(&self, limit: usize) -> Result<usize> {
+        maintain::clean(self, limit).await
+    }
+
+    async fn wait_for_wake(&self) {
+        self.shared.wake.wait().await;
+    }
+
+    fn wake_others(&self) {
+        self.shared.wake.wake_others();
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

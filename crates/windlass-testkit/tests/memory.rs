@@ -1,8 +1,9 @@
-//! The memory store keeps every promise of a store.
+//! The memory store keeps every promise of a store, and the service's promises on it.
 
 use std::sync::Arc;
 
 use windlass_core::memory::MemoryStore;
+use windlass_core::store::Store;
 use windlass_core::{ManualClock, Timestamp};
 use windlass_testkit::conformance::TestStore;
 use windlass_testkit::conformance::model::{Runs, run_model};
@@ -25,3 +26,9 @@ windlass_testkit::conformance_tests!(fresh_store);
 fn random_lives_agree_with_the_model() {
     run_model(fresh_store, Runs::new(400, 80));
 }
+
+async fn fresh() -> (Arc<dyn Store>, ()) {
+    (Arc::new(MemoryStore::new()), ())
+}
+
+windlass_testkit::behaviour_tests!(fresh);

@@ -148,6 +148,14 @@ impl Entry {
         self.place.status()
     }
 
+    /// The queue it is ready in.
+    fn waiting_queue(&self) -> &str {
+        match &self.place {
+            Place::Ready { queue: Some(queue), .. } => queue,
+            _ => &self.job.queue,
+        }
+    }
+
     /// The queue in which it waits when it is put back: its own, or that of suspects; `None` is its own.
     pub(super) fn waits_in(&self) -> Option<Arc<str>> {
         (self.recoveries > 0).then(|| suspect_queue(&self.job.queue).into())
@@ -198,7 +206,7 @@ impl Entry {
             lease,
             tenant: job.tenant,
             handler: job.handler.clone(),
-            queue: job.queue.clone(),
+            queue: self.waiting_queue().to_owned(),
             priority: job.priority,
             payload: job.payload.clone(),
             failed: self.failed,

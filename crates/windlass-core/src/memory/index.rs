@@ -30,7 +30,8 @@ pub(super) struct Index {
 #[derive(Debug)]
 pub(super) struct OrderingKey {
     pub(super) holder: JobId,
-    pub(super) waiting: BTreeSet<JobId>,
+    /// By arrival at the store: ids of different machines do not tell who came first within a millisecond.
+    pub(super) waiting: BTreeSet<(Timestamp, JobId)>,
 }
 
 /// A registered process with what it holds.
@@ -69,7 +70,7 @@ impl Index {
                 }
                 Gate::OrderingKey(key) => {
                     if let Some(line) = self.ordering.get_mut(&(entry.job.tenant, key.clone())) {
-                        line.waiting.insert(id);
+                        line.waiting.insert((entry.created_at, id));
                     }
                 }
             },
@@ -106,7 +107,7 @@ impl Index {
                 }
                 Gate::OrderingKey(key) => {
                     if let Some(line) = self.ordering.get_mut(&(entry.job.tenant, key.clone())) {
-                        line.waiting.remove(&id);
+                        line.waiting.remove(&(entry.created_at, id));
                     }
                 }
             },

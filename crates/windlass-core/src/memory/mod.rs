@@ -24,7 +24,7 @@ use crate::priority::Band;
 use crate::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, Gate, LeaseId,
     NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, Whereabouts,
+    Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts,
 };
 use crate::tenant::{Scope, TenantId};
 
@@ -161,6 +161,10 @@ impl Store for MemoryStore {
 
     async fn counts(&self, scope: Scope) -> Result<Counts> {
         Ok(self.step(|state, _| state.index.counts(scope)))
+    }
+
+    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
+        Ok(self.step(|state, _| state.index.ready.oldest()))
     }
 
     async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
@@ -752,11 +756,11 @@ impl State {
         self.index.ordering.entry((tenant, key.to_owned())).or_insert_with(new).holder == id
     }
 
-    /// Gives the ordering key that `ended` held to the next job by id.
+    /// Gives the ordering key that `ended` held to the next job by arrival.
     fn pass_on(&mut self, key: KeyOf, ended: JobId, now: Timestamp) {
         loop {
             let Some(line) = self.index.ordering.get_mut(&key).filter(|line| line.holder == ended) else { return };
-            let Some(next) = line.waiting.pop_first() else {
+            let Some((_, next)) = line.waiting.pop_first() else {
                 self.index.ordering.remove(&key);
                 return;
             };

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::fair::{Line, Positions};
 use crate::id::JobId;
 use crate::priority::{Band, Priority};
+use crate::store::WaitingQueue;
 use crate::tenant::TenantId;
 
 /// Every ready job.
@@ -90,6 +91,16 @@ impl Ready {
             bands[priority.0.band().index()] |= !line.jobs.is_empty();
         }
         bands
+    }
+
+    /// Each queue that has jobs, with the oldest of those that stand first.
+    pub(super) fn oldest(&self) -> Vec<WaitingQueue> {
+        let oldest =
+            |lines: &BTreeMap<_, ReadyLine>| lines.values().filter_map(|l| l.jobs.first()).map(|(_, id)| *id).min();
+        self.queues
+            .iter()
+            .filter_map(|(queue, lines)| Some(WaitingQueue { queue: queue.clone(), oldest: oldest(lines)? }))
+            .collect()
     }
 
     /// How many jobs of its queue stand before a job.

@@ -675,7 +675,7 @@ fn check_index(state: &State) {
                     parked += 1;
                 }
                 Gate::OrderingKey(key) => {
-                    assert!(state.index.ordering[&(tenant, key.clone())].waiting.contains(&id));
+                    assert!(state.index.ordering[&(tenant, key.clone())].waiting.contains(&(entry.created_at, id)));
                     waiting += 1;
                 }
             },
@@ -717,12 +717,12 @@ async fn random_step(f: &Fixture, node: &mut NodeId, held: &mut Vec<Fence>, step
             let job = NewJob {
                 tenant: [A, B][pick % 2],
                 priority: Priority((pick % 50) as i16 - 20),
-                start: if pick % 5 == 0 { Start::After(SECOND) } else { Start::Now },
-                ordering_key: (pick % 3 == 0).then(|| format!("k{}", pick % 4)),
-                spec: JobSpec { expires_at: (pick % 7 == 0).then_some(NOW + SECOND * 9), ..JobSpec::default() },
+                start: if pick.is_multiple_of(5) { Start::After(SECOND) } else { Start::Now },
+                ordering_key: pick.is_multiple_of(3).then(|| format!("k{}", pick % 4)),
+                spec: JobSpec { expires_at: pick.is_multiple_of(7).then_some(NOW + SECOND * 9), ..JobSpec::default() },
                 ..f.job()
             };
-            let lease = (pick % 11 == 0).then(|| (*node, f.lease()));
+            let lease = pick.is_multiple_of(11).then(|| (*node, f.lease()));
             f.store.submit(Submit { jobs: vec![job], lease }).await.unwrap();
         }
         4 | 5 => {
@@ -756,7 +756,7 @@ async fn random_step(f: &Fixture, node: &mut NodeId, held: &mut Vec<Fence>, step
             f.store.heartbeat(*node, 0).await.unwrap();
         }
         15 => {
-            if pick % 2 == 0 {
+            if pick.is_multiple_of(2) {
                 f.store.deregister(*node).await.unwrap();
             } else {
                 f.clock.advance(SECOND);
@@ -769,7 +769,7 @@ async fn random_step(f: &Fixture, node: &mut NodeId, held: &mut Vec<Fence>, step
             let Some(id) = id else { return };
             f.cancel(id).await;
             f.store.replay(Scope::All, id, "op").await.unwrap();
-            if pick % 3 == 0 {
+            if pick.is_multiple_of(3) {
                 f.store.purge(Scope::All, id, "op").await.unwrap();
             }
         }

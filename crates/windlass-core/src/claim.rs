@@ -1,0 +1,127 @@
+//! Takes ready jobs for this node, as many as it has room for, and starts them. One loop per node; wakes when told that
+//! something may be ready, and looks by itself once per poll. Never decides what becomes of a job.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::priority::BandPolicy;
+use crate::store::{self, Claim, Claimed, LeaseId, NodeId};
+use crate::worker::Worker;
+
+/// How often the queues are looked at too where jobs end up that others could not run.
+const RARE_QUEUES_EVERY: Duration = Duration::from_secs(1);
+
+/// The most one claim asks for: beyond this, a larger claim only makes its jobs wait for one another.
+const JOBS_PER_CLAIM: usize = 2_000;
+
+/// Wait after a failed claim, growing to the poll interval.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+
+impl Worker {
+    /// Claims and starts jobs until the node stops.
+    pub(crate) async fn claim_and_start(self: Arc<Self>) {
+        let mut busy = [true; 4];
+        let mut rare_since = None;
+        let mut retry = FIRST_RETRY;
+        while !self.stopping.is_cancelled() {
+            // Subscribe before looking: a job stored between the two would otherwise wait for the next poll.
+            let wake = self.wake.notified();
+            let freed = self.freed.notified();
+            if self.all_paused() || !self.is_renewed() {
+                self.wait_until(wake, self.config.poll).await;
+                continue;
+            }
+            let room = self.take_slots(JOBS_PER_CLAIM);
+            if room == 0 {
+                tokio::select! {
+                    () = freed => {}
+                    () = self.stopping.cancelled() => {}
+                }
+                continue;
+            }
+            let rare = rare_since.is_none_or(|since: Instant| since.elapsed() >= RARE_QUEUES_EVERY);
+            // Cleared before the look, so that a submit during the look sets it again.
+            self.backlog.store(false, Ordering::Release);
+            match self.claim_some(room, &mut busy, rare).await {
+                Ok((node, claimed)) => {
+                    retry = FIRST_RETRY;
+                    let found_rare = claimed.jobs.iter().any(|job| job.recoveries > 0 || job.queue == job.handler);
+                    rare_since = if rare && !found_rare { Some(Instant::now()) } else { rare_since };
+                    let nothing = claimed.jobs.is_empty();
+                    let more = claimed.more.contains(&true);
+                    self.free_slots(room - claimed.jobs.len());
+                    for job in claimed.jobs {
+                        self.spawn_attempt(job, node);
+                    }
+                    if more {
+                        self.backlog.store(true, Ordering::Release);
+                    }
+                    if nothing {
+                        self.wait_until(wake, jittered(self.config.poll)).await;
+                    }
+                }
+                Err(error) => {
+                    self.free_slots(room);
+                    self.backlog.store(true, Ordering::Release);
+                    tracing::warn!(%error, "could not claim jobs");
+                    self.wait_until(wake, retry).await;
+                    retry = (retry * 2).min(self.config.poll);
+                }
+            }
+        }
+    }
+
+    /// One claim for up to `room` jobs, shared between the bands that have work.
+    pub(crate) async fn claim_some(
+        &self,
+        room: usize,
+        busy: &mut [bool; 4],
+        rare: bool,
+    ) -> store::Result<(NodeId, Claimed)> {
+        let quota = match self.config.bands {
+            BandPolicy::Strict => [0; 4],
+            weighted => self.bands.lock().split(weighted, *busy, room),
+        };
+        let membership = self.membership();
+        let claim = Claim {
+            node: membership.node,
+            lease: LeaseId(membership.ids.next().as_i64()),
+            queues: self.queues(room, rare),
+            max: room,
+            quota,
+        };
+        let claimed = self.store.claim(claim).await?;
+        self.saw_time(claimed.now);
+        *busy = claimed.more;
+        Ok((membership.node, claimed))
+    }
+
+    async fn wait_until(&self, wake: tokio::sync::futures::Notified<'_>, at_most: Duration) {
+        tokio::select! {
+            () = wake => {}
+            () = tokio::time::sleep(at_most) => {}
+            () = self.stopping.cancelled() => {}
+        }
+    }
+
+    /// Passes wake-ups from other processes on, as long as the node lives.
+    pub(crate) async fn hear_others(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = self.store.wait_for_wake() => {
+                    self.backlog.store(true, Ordering::Release);
+                    self.wake.notify_one();
+                    self.wake_maintenance.notify_one();
+                    self.hear_cancels();
+                }
+                () = self.stopped.cancelled() => return,
+            }
+        }
+    }
+}
+
+/// Up to a tenth shorter, so that nodes started together do not poll together.
+fn jittered(interval: Duration) -> Duration {
+    interval.mul_f64(1.0 - 0.1 * rand::random::<f64>())
+}

@@ -1,0 +1,189 @@
+//! Saves what attempts came to, many in one write. Called by `run`; writes when a writer is free, with no timer.
+//! Repeats a write that failed until it is saved or the node has lost its jobs. Never decides an outcome.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc, watch};
+
+use crate::clock::Timestamp;
+use crate::error::JobError;
+use crate::id::JobId;
+use crate::job::Status;
+use crate::payload::Payload;
+use crate::store::{self, Finish, Finished, NodeId, Store, Transition};
+use crate::tenant::{Scope, TenantId};
+use crate::watch::{JobEvent, JobView, Watchers};
+
+/// An ended attempt on its way to the store.
+pub(crate) struct Ended {
+    pub(crate) node: NodeId,
+    pub(crate) finish: Finish,
+    pub(crate) tenant: TenantId,
+    pub(crate) handler: String,
+    pub(crate) at: Timestamp,
+}
+
+/// Takes ended attempts and saves them.
+#[derive(Clone)]
+pub(crate) struct Finisher {
+    ended: mpsc::Sender<Ended>,
+    unsaved: watch::Sender<usize>,
+}
+
+/// Ended attempts that may wait for a writer; when it is full, workers wait, and so claim no more.
+const WAITING_FINISHES: usize = 16_384;
+
+/// Finishes in one write.
+const FINISHES_PER_WRITE: usize = 2_000;
+
+/// Waits between tries to save; the first is short because most outages are a lost connection.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LAST_RETRY: Duration = Duration::from_secs(1);
+
+impl Finisher {
+    /// Starts the writers on the current runtime. `is_current` says whether a node is still this process's own.
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        watchers: Arc<Watchers>,
+        is_current: impl Fn(NodeId) -> bool + Send + Sync + 'static,
+        on_ready: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let (ended, waiting) = mpsc::channel(WAITING_FINISHES);
+        let waiting = Arc::new(Mutex::new(waiting));
+        let unsaved = watch::Sender::new(0);
+        let (is_current, on_ready): (Arc<dyn Fn(NodeId) -> bool + Send + Sync>, Arc<dyn Fn() + Send + Sync>) =
+            (Arc::new(is_current), Arc::new(on_ready));
+        for _ in 0..store.writers().max(1) {
+            let saver = Saver {
+                store: store.clone(),
+                watchers: watchers.clone(),
+                is_current: is_current.clone(),
+                on_ready: on_ready.clone(),
+                unsaved: unsaved.clone(),
+            };
+            tokio::spawn(saver.run(waiting.clone()));
+        }
+        Finisher { ended, unsaved }
+    }
+
+    /// Hands an ended attempt over. Waits only when the store is far behind.
+    pub(crate) async fn finish(&self, ended: Ended) {
+        self.unsaved.send_modify(|unsaved| *unsaved += 1);
+        // The receiver lives as long as the runtime; after that there is nobody to tell.
+        let _ = self.ended.send(ended).await;
+    }
+
+    /// Waits until everything handed over is saved or given up.
+    pub(crate) async fn flush(&self) {
+        let _ = self.unsaved.subscribe().wait_for(|unsaved| *unsaved == 0).await;
+    }
+}
+
+struct Saver {
+    store: Arc<dyn Store>,
+    watchers: Arc<Watchers>,
+    is_current: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
+    on_ready: Arc<dyn Fn() + Send + Sync>,
+    unsaved: watch::Sender<usize>,
+}
+
+impl Saver {
+    async fn run(self, waiting: Arc<Mutex<mpsc::Receiver<Ended>>>) {
+        loop {
+            let mut batch = Vec::new();
+            if waiting.lock().await.recv_many(&mut batch, FINISHES_PER_WRITE).await == 0 {
+                return;
+            }
+            let saved = batch.len();
+            self.save(batch).await;
+            self.unsaved.send_modify(|unsaved| *unsaved -= saved);
+        }
+    }
+
+    /// Saves a batch, again and again until it is saved or the node is not ours any more.
+    async fn save(&self, batch: Vec<Ended>) {
+        let mut by_node: Vec<(NodeId, Vec<Ended>)> = Vec::new();
+        for ended in batch {
+            match by_node.iter_mut().find(|(node, _)| *node == ended.node) {
+                Some((_, group)) => group.push(ended),
+                None => by_node.push((ended.node, vec![ended])),
+            }
+        }
+        for (node, group) in by_node {
+            self.save_of_node(node, group).await;
+        }
+    }
+
+    async fn save_of_node(&self, node: NodeId, group: Vec<Ended>) {
+        let mut wait = FIRST_RETRY;
+        let mut maybe_saved_before = false;
+        loop {
+            let finishes: Vec<Finish> = group.iter().map(|ended| ended.finish.clone()).collect();
+            match self.store.finish(node, finishes).await {
+                Ok(answers) => return self.tell(node, group, answers, maybe_saved_before).await,
+                Err(error) => {
+                    maybe_saved_before |= matches!(error, store::Error::Unknown(_));
+                    tracing::warn!(jobs = group.len(), %error, "could not save ended attempts, trying again");
+                    if !error.is_transient() || !(self.is_current)(node) {
+                        tracing::error!(jobs = group.len(), "gave up saving ended attempts: other nodes will run them");
+                        return;
+                    }
+                }
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LAST_RETRY);
+        }
+    }
+
+    /// Tells watchers what was saved.
+    async fn tell(&self, node: NodeId, group: Vec<Ended>, answers: Vec<Finished>, maybe_saved_before: bool) {
+        let mut ready = false;
+        for (ended, answer) in group.into_iter().zip(answers) {
+            let job = ended.finish.fence.job;
+            let status = match answer {
+                Finished::Accepted(status) => status,
+                Finished::Fenced => match self.saved_before(node, &ended, maybe_saved_before).await {
+                    Some(status) => status,
+                    None => {
+                        tracing::warn!(%job, attempt = ended.finish.attempt, "job {job}: the lease was lost, its result is dropped");
+                        continue;
+                    }
+                },
+            };
+            ready |= !status.is_terminal() || ended.finish.follow_up.is_some();
+            let (output, error) = result_of(ended.finish.transition, status);
+            self.watchers.event(|| JobEvent {
+                job,
+                tenant: ended.tenant,
+                handler: ended.handler,
+                status,
+                error: error.clone(),
+                at: ended.at,
+            });
+            self.watchers.show(job, || JobView { status, progress: None, output, error });
+        }
+        if ready {
+            (self.on_ready)();
+        }
+    }
+
+    /// A write whose outcome was unknown may have happened: then the repeat is refused although the result is ours.
+    async fn saved_before(&self, node: NodeId, ended: &Ended, maybe: bool) -> Option<Status> {
+        if !maybe {
+            return None;
+        }
+        let job: JobId = ended.finish.fence.job;
+        let record = self.store.get(Scope::All, &[job]).await.ok()?.pop()?;
+        let ours = record.node == Some(node) && record.attempt == ended.finish.attempt;
+        (ours && record.status.is_terminal()).then_some(record.status)
+    }
+}
+
+fn result_of(transition: Transition, status: Status) -> (Option<Payload>, Option<JobError>) {
+    match transition {
+        Transition::Succeed { output, .. } if status == Status::Succeeded => (output, None),
+        Transition::Retry { error, .. } | Transition::DeadLetter { error, .. } => (None, Some(error)),
+        _ => (None, None),
+    }
+}

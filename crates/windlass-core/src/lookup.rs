@@ -1,0 +1,64 @@
+//! Status look-ups of many callers in one query (OPS-1). Called by the service; asks the store when the look before it
+//! has returned, so a lone caller waits for nothing.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::Error;
+use crate::id::JobId;
+use crate::job::JobRecord;
+use crate::store::{self, Store};
+use crate::tenant::Scope;
+
+/// Looks jobs up.
+#[derive(Clone)]
+pub(crate) struct Lookups {
+    asked: mpsc::Sender<Asked>,
+}
+
+struct Asked {
+    scope: Scope,
+    id: JobId,
+    reply: oneshot::Sender<store::Result<Option<JobRecord>>>,
+}
+
+/// Look-ups that may wait, and jobs in one query.
+const WAITING: usize = 4_096;
+const PER_QUERY: usize = 500;
+
+impl Lookups {
+    /// Starts looking, on the current runtime.
+    pub(crate) fn start(store: Arc<dyn Store>) -> Lookups {
+        let (asked, mut waiting) = mpsc::channel(WAITING);
+        tokio::spawn(async move {
+            let mut batch = Vec::new();
+            while waiting.recv_many(&mut batch, PER_QUERY).await > 0 {
+                answer(&*store, std::mem::take(&mut batch)).await;
+            }
+        });
+        Lookups { asked }
+    }
+
+    /// The job, if the scope covers it.
+    pub(crate) async fn get(&self, scope: Scope, id: JobId) -> Result<Option<JobRecord>, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.asked.send(Asked { scope, id, reply }).await.map_err(|_| Error::ShutDown)?;
+        Ok(answer.await.map_err(|_| Error::ShutDown)??)
+    }
+}
+
+async fn answer(store: &dyn Store, mut asked: Vec<Asked>) {
+    while let Some(scope) = asked.first().map(|asked| asked.scope) {
+        let (same, others): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| asked.scope == scope);
+        asked = others;
+        let mut ids: Vec<JobId> = same.iter().map(|asked| asked.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let found = store.get(scope, &ids).await;
+        for Asked { id, reply, .. } in same {
+            let record = found.as_ref().map(|records| records.iter().find(|record| record.id == id).cloned());
+            let _ = reply.send(record.map_err(Clone::clone));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What keeps a store in order, on every node that runs: promotes due jobs, recovers those of lost nodes, opens gates,
+//! expires, cleans, saves progress. Each step is bounded, repeatable and safe beside the same step elsewhere.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{JobError, Reason};
+use crate::store::{self, Claim, LeaseId, Transition};
+use crate::worker::Worker;
+
+/// Jobs that one step of maintenance touches at most, so that none of them holds the store up.
+const STEP: usize = 5_000;
+
+/// How often lost nodes are looked for and pauses are read: recovery takes the lease plus at most a second.
+const LOOK_EVERY: Duration = Duration::from_millis(800);
+
+/// How often slow-moving things are looked at: gates that a crash left closed, expired jobs, blocked handlers.
+const TIDY_EVERY: Duration = Duration::from_secs(2);
+
+/// How often ended jobs are removed.
+const CLEAN_EVERY: Duration = Duration::from_secs(10);
+
+/// How often progress is saved. A watcher in this process sees it at once.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+impl Worker {
+    /// Promotes jobs when they are due, until the node stops.
+    pub(crate) async fn promote_when_due(self: Arc<Self>) {
+        while !self.stopped.is_cancelled() {
+            let wake = self.wake_maintenance.notified();
+            let next = match self.store.promote(STEP).await {
+                Ok(promoted) => {
+                    if promoted.jobs > 0 {
+                        self.jobs_are_ready();
+                    }
+                    promoted.next_in.unwrap_or(self.config.poll).min(self.config.poll)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "could not promote due jobs");
+                    self.config.poll
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(next.max(Duration::from_millis(1))) => {}
+                () = wake => {}
+                () = self.stopped.cancelled() => {}
+            }
+        }
+    }
+
+    /// Recovers, opens gates, expires and cleans, until the node stops.
+    pub(crate) async fn look_after(self: Arc<Self>) {
+        let (mut tidied, mut cleaned, mut missing) = (None, None, None);
+        let missing_every = (self.config.handler_missing_after / 10).clamp(LOOK_EVERY, Duration::from_secs(60));
+        let due = |last: &mut Option<Instant>, every: Duration| {
+            let due = last.is_none_or(|at| at.elapsed() >= every);
+            if due {
+                *last = Some(Instant::now());
+            }
+            due
+        };
+        while !self.stopped.is_cancelled() {
+            let mut steps = self.recover_and_read_pauses().await;
+            if steps.is_ok() && due(&mut tidied, TIDY_EVERY) {
+                steps = self.tidy().await;
+            }
+            if steps.is_ok() && due(&mut cleaned, CLEAN_EVERY) {
+                steps = self.clean().await;
+            }
+            if steps.is_ok() && due(&mut missing, missing_every) {
+                steps = self.give_up_on_missing_handlers().await;
+            }
+            if let Err(error) = steps {
+                tracing::warn!(%error, "maintenance failed, trying again");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = self.stopped.cancelled() => {}
+            }
+        }
+    }
+
+    async fn recover_and_read_pauses(&self) -> store::Result<()> {
+        self.read_pauses().await?;
+        if !self.config.maintenance {
+            return Ok(());
+        }
+        let recovered = self.store.recover(self.config.lease).await?;
+        for node in &recovered.nodes {
+            tracing::warn!(
+                node = node.0,
+                jobs = recovered.jobs.len(),
+                "node {} was lost, its jobs are ready again",
+                node.0
+            );
+        }
+        if !recovered.jobs.is_empty() {
+            self.jobs_are_ready();
+        }
+        Ok(())
+    }
+
+    async fn tidy(&self) -> store::Result<()> {
+        self.write_off_overdue().await;
+        if !self.config.maintenance {
+            return Ok(());
+        }
+        self.store.expire(STEP).await?;
+        if self.store.open_gates(STEP).await? > 0 {
+            self.jobs_are_ready();
+        }
+        Ok(())
+    }
+
+    async fn clean(&self) -> store::Result<()> {
+        if self.config.maintenance {
+            let jobs = self.store.clean(STEP).await?;
+            if jobs > 0 {
+                tracing::debug!(jobs, "removed ended jobs");
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes dead letters of jobs that have waited too long while no live node has their handler (RUN-12).
+    async fn give_up_on_missing_handlers(&self) -> store::Result<()> {
+        if !self.config.maintenance {
+            return Ok(());
+        }
+        let too_old = self.now() - self.config.handler_missing_after;
+        let waiting = self.store.waiting_queues().await?;
+        let mut queues: Vec<String> =
+            waiting.into_iter().filter(|queue| queue.oldest.created() <= too_old).map(|queue| queue.queue).collect();
+        if queues.is_empty() {
+            return Ok(());
+        }
+        let live: HashSet<String> = self.store.nodes().await?.into_iter().flat_map(|node| node.info.handlers).collect();
+        // Jobs of a handler nobody has were put into a queue of the handler's name by the first node that met them.
+        queues.retain(|queue| !live.contains(queue) && !self.queues(1, true).iter().any(|(own, _)| own == queue));
+        for queue in queues {
+            let membership = self.membership();
+            let lease = LeaseId(membership.ids.next().as_i64());
+            let quota = [STEP; 4];
+            let claim = Claim { node: membership.node, lease, queues: vec![(queue, STEP)], max: STEP, quota };
+            for job in self.store.claim(claim).await?.jobs {
+                let give_up = !live.contains(&job.handler) && job.created_at <= too_old;
+                let transition = if give_up {
+                    let error = JobError::of(Reason::HandlerMissing, "no live node has the handler");
+                    Transition::DeadLetter { reason: Reason::HandlerMissing.as_str().into(), error }
+                } else {
+                    Transition::Release
+                };
+                self.finish(&job, membership.node, Duration::ZERO, transition).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves progress now and then, until the node stops.
+    pub(crate) async fn save_progress_now_and_then(self: Arc<Self>) {
+        while !self.stopped.is_cancelled() {
+            self.save_progress().await;
+            tokio::select! {
+                () = tokio::time::sleep(PROGRESS_EVERY) => {}
+                () = self.stopped.cancelled() => {}
+            }
+        }
+    }
+
+    pub(crate) fn jobs_are_ready(&self) {
+        self.backlog.store(true, std::sync::atomic::Ordering::Release);
+        self.wake.notify_one();
+        self.store.wake_others();
+    }
+}

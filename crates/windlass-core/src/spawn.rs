@@ -1,0 +1,308 @@
+//! Non-restartable work (SUB-11): closures that cannot be stored run from a bounded channel in this process, with the
+//! same context, status, cancel and timeout as stored jobs. Called by the service. Nothing here is written anywhere, and
+//! nothing survives the process.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::clock::Timestamp;
+use crate::config::Config;
+use crate::context::{Attempt, AttemptLink, JobContext, Stop};
+use crate::error::{Error, JobError, Reason};
+use crate::id::JobId;
+use crate::job::{ClaimedJob, JobRecord, JobSpec, Progress, Status};
+use crate::payload::Payload;
+use crate::priority::Priority;
+use crate::store::{CancelReply, Finish, LeaseId, NodeId, Store, Transition};
+use crate::tenant::{Scope, SecurityContext};
+
+/// A spawned job: its id, for status and cancel, and its result.
+#[derive(Debug)]
+pub struct Spawned<T> {
+    /// The job.
+    pub id: JobId,
+    result: oneshot::Receiver<Result<T, JobError>>,
+}
+
+impl<T> Spawned<T> {
+    /// Waits for the result.
+    pub async fn join(self) -> Result<T, Error> {
+        match self.result.await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                let canceled = error.code == Reason::Canceled.as_str();
+                let status = if canceled { Status::Canceled } else { Status::DeadLettered };
+                Err(Error::JobFailed { job: self.id, status, error: Box::new(error) })
+            }
+            Err(_) => Err(Error::ShutDown),
+        }
+    }
+}
+
+/// Ended jobs that can still be asked for; the oldest are forgotten first.
+const REMEMBERED: usize = 10_000;
+
+/// The spawned jobs of this process.
+pub(crate) struct LocalJobs {
+    waiting: mpsc::Sender<BoxFuture<'static, ()>>,
+    jobs: Mutex<Known>,
+    timeout: Duration,
+    grace: Duration,
+}
+
+#[derive(Default)]
+struct Known {
+    by_id: HashMap<JobId, Arc<LocalJob>>,
+    ended: VecDeque<JobId>,
+}
+
+struct LocalJob {
+    context: JobContext,
+    link: Arc<LocalLink>,
+    state: Mutex<State>,
+}
+
+struct State {
+    status: Status,
+    error: Option<JobError>,
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+}
+
+/// Keeps the latest progress of one spawned job.
+#[derive(Default)]
+struct LocalLink(Mutex<Option<Progress>>);
+
+impl AttemptLink for LocalLink {
+    fn store(&self) -> Option<&Arc<dyn Store>> {
+        None
+    }
+
+    fn progress(&self, _: &Attempt, progress: Progress) {
+        *self.0.lock() = Some(progress);
+    }
+
+    fn checkpoint_bytes(&self) -> usize {
+        usize::MAX
+    }
+
+    fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
+        let transition = Transition::Succeed { output: Some(output), keep: Duration::ZERO };
+        let ran = attempt.started.elapsed();
+        Finish { fence: attempt.fence(), attempt: attempt.job.attempt(), ran, transition, follow_up: None }
+    }
+}
+
+impl LocalJobs {
+    /// Starts the dispatcher on the handlers' runtime.
+    pub(crate) fn start(config: &Config, handlers: &tokio::runtime::Handle) -> Arc<LocalJobs> {
+        let (waiting, mut next) = mpsc::channel::<BoxFuture<'static, ()>>(config.spawn_capacity.max(1));
+        let slots = Arc::new(Semaphore::new(config.spawn_concurrency.max(1)));
+        let spawner = handlers.clone();
+        handlers.spawn(async move {
+            while let Ok(slot) = slots.clone().acquire_owned().await {
+                let Some(job) = next.recv().await else { return };
+                spawner.spawn(async move {
+                    job.await;
+                    drop(slot);
+                });
+            }
+        });
+        Arc::new(LocalJobs { waiting, jobs: Mutex::default(), timeout: config.timeout, grace: config.grace })
+    }
+
+    /// Takes a closure, or answers `Backpressure` at once when the channel is full.
+    pub(crate) fn spawn<T, F, Fut>(
+        self: &Arc<Self>,
+        ctx: &SecurityContext,
+        id: JobId,
+        name: &str,
+        now: impl Fn() -> Timestamp + Send + Sync + 'static,
+        code: F,
+    ) -> Result<Spawned<T>, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(JobContext) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T, JobError>> + Send + 'static,
+    {
+        let place = self.waiting.try_reserve().map_err(|full| match full {
+            mpsc::error::TrySendError::Full(()) => Error::Backpressure("the channel of spawned jobs"),
+            mpsc::error::TrySendError::Closed(()) => Error::ShutDown,
+        })?;
+        let link = Arc::new(LocalLink::default());
+        let context = JobContext::new(local_job(ctx, id, name, now()), NodeId(0), Duration::ZERO, link.clone());
+        let state = State { status: Status::Pending, error: None, started_at: None, finished_at: None };
+        let job = Arc::new(LocalJob { context, link, state: Mutex::new(state) });
+        self.jobs.lock().by_id.insert(id, job.clone());
+        let (reply, result) = oneshot::channel();
+        let this = self.clone();
+        place.send(Box::pin(async move {
+            let ended = this.run(&job, &now, code).await;
+            this.ended(&job, now(), ended.as_ref().err());
+            let _ = reply.send(ended);
+        }));
+        Ok(Spawned { id, result })
+    }
+
+    async fn run<T, F, Fut>(
+        &self,
+        job: &LocalJob,
+        now: &(impl Fn() -> Timestamp + Sync),
+        code: F,
+    ) -> Result<T, JobError>
+    where
+        F: FnOnce(JobContext) -> Fut + Send,
+        Fut: Future<Output = Result<T, JobError>> + Send,
+    {
+        let attempt = job.context.attempt_state();
+        if attempt.stop() == Stop::Canceled {
+            return Err(JobError::of(Reason::Canceled, "canceled before it started"));
+        }
+        {
+            let mut state = job.state.lock();
+            state.status = Status::Running;
+            state.started_at = Some(now());
+        }
+        // The closure itself may panic before it returns its future.
+        let guarded = AssertUnwindSafe(async { code(job.context.clone()).await }).catch_unwind();
+        let mut guarded = std::pin::pin!(guarded);
+        let result = tokio::select! {
+            biased;
+            result = &mut guarded => Some(result),
+            () = attempt.cancel.cancelled() => None,
+            () = tokio::time::sleep(self.timeout) => {
+                attempt.stop_for(Stop::TimedOut);
+                None
+            }
+        };
+        let result = match result {
+            Some(result) => Some(result),
+            None => tokio::time::timeout(self.grace, guarded).await.ok(),
+        };
+        match (attempt.stop(), result) {
+            (Stop::Canceled, _) => Err(JobError::of(Reason::Canceled, "canceled on request")),
+            (Stop::TimedOut, _) => Err(JobError::of(Reason::Timeout, "took longer than its timeout")),
+            (_, Some(Ok(result))) => result,
+            (_, Some(Err(_))) => Err(JobError::of(Reason::Panic, "the closure panicked")),
+            (_, None) => Err(JobError::of(Reason::Canceled, "the process shuts down")),
+        }
+    }
+
+    fn ended(&self, job: &LocalJob, now: Timestamp, error: Option<&JobError>) {
+        {
+            let mut state = job.state.lock();
+            state.status = match error {
+                None => Status::Succeeded,
+                Some(error) if error.code == Reason::Canceled.as_str() => Status::Canceled,
+                Some(_) => Status::DeadLettered,
+            };
+            state.error = error.cloned();
+            state.finished_at = Some(now);
+        }
+        let mut jobs = self.jobs.lock();
+        jobs.ended.push_back(job.context.job_id());
+        if jobs.ended.len() > REMEMBERED {
+            if let Some(oldest) = jobs.ended.pop_front() {
+                jobs.by_id.remove(&oldest);
+            }
+        }
+    }
+
+    /// A spawned job, if it is one and in the scope.
+    pub(crate) fn get(&self, scope: Scope, id: JobId) -> Option<JobRecord> {
+        let job = self.jobs.lock().by_id.get(&id).cloned()?;
+        scope.covers(job.context.tenant()).then(|| job.record())
+    }
+
+    /// Cancels a spawned job, if it is one and in the scope.
+    pub(crate) fn cancel(&self, scope: Scope, id: JobId) -> Option<CancelReply> {
+        let job = self.jobs.lock().by_id.get(&id).cloned()?;
+        if !scope.covers(job.context.tenant()) {
+            return None;
+        }
+        let status = job.state.lock().status;
+        if status.is_terminal() {
+            return Some(CancelReply::AlreadyFinished(status));
+        }
+        job.context.attempt_state().stop_for(Stop::Canceled);
+        Some(CancelReply::Requested)
+    }
+
+    /// Jobs that wait or run.
+    pub(crate) fn unfinished(&self) -> usize {
+        let jobs = self.jobs.lock();
+        jobs.by_id.len() - jobs.ended.len()
+    }
+
+    /// Asks everything to stop.
+    pub(crate) fn stop(&self) {
+        let jobs: Vec<_> = self.jobs.lock().by_id.values().cloned().collect();
+        jobs.iter().for_each(|job| job.context.attempt_state().stop_for(Stop::Interrupted));
+    }
+}
+
+impl LocalJob {
+    fn record(&self) -> JobRecord {
+        let attempt = self.context.attempt_state();
+        let state = self.state.lock();
+        JobRecord {
+            id: attempt.job.id,
+            tenant: attempt.job.tenant,
+            handler: attempt.job.handler.clone(),
+            queue: attempt.job.queue.clone(),
+            status: state.status,
+            priority: Priority::NORMAL,
+            attempt: u16::from(state.started_at.is_some()),
+            failed: u16::from(state.status == Status::DeadLettered),
+            recoveries: 0,
+            created_at: attempt.job.created_at,
+            run_at: None,
+            started_at: state.started_at,
+            finished_at: state.finished_at,
+            node: None,
+            cancel_requested: attempt.stop() == Stop::Canceled && !state.status.is_terminal(),
+            output: None,
+            error: state.error.clone(),
+            reason: state.error.as_ref().map(|error| error.code.clone()),
+            progress: self.link.0.lock().clone(),
+            batch: None,
+            tags: Vec::new(),
+            correlation_id: attempt.job.correlation_id.clone(),
+            ordering_key: None,
+            spec: attempt.job.spec.clone(),
+            replayed: None,
+        }
+    }
+}
+
+fn local_job(ctx: &SecurityContext, id: JobId, name: &str, now: Timestamp) -> ClaimedJob {
+    let mut spec = JobSpec::default();
+    spec.user = ctx.user.clone();
+    ClaimedJob {
+        id,
+        lease: LeaseId(id.as_i64()),
+        tenant: ctx.tenant,
+        handler: name.to_owned(),
+        queue: "memory".to_owned(),
+        priority: Priority::NORMAL,
+        payload: Payload::null(),
+        failed: 0,
+        recoveries: 0,
+        created_at: now,
+        ready_at: now,
+        ordering_key: None,
+        batch: None,
+        correlation_id: ctx.correlation_id.clone(),
+        tags: Vec::new(),
+        spec,
+        checkpoint: None,
+    }
+}

@@ -1,0 +1,292 @@
+//! From a caller's input to a stored job: `prepare` checks and fills in, the `Submitter` writes. Called by the service.
+//! Concurrent submits share one write: whoever waits when a writer is free goes along, so nobody waits for a timer.
+
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use crate::clock::Timestamp;
+use crate::config::Limits;
+use crate::error::{Error, InvalidInput};
+use crate::id::JobId;
+use crate::job::{NewJob, Start, SubmitOptions, UniqueWithin};
+use crate::payload::{Payload, dedupe_key};
+use crate::priority::Priority;
+use crate::store::{self, LeaseId, NodeId, Store, Submit, Submitted};
+use crate::tenant::SecurityContext;
+
+/// Checks a submit and makes the job it asks for. Pure. The tenant is the caller's, whatever the options say.
+pub(crate) fn prepare(
+    ctx: &SecurityContext,
+    id: JobId,
+    handler: &str,
+    queue: &str,
+    payload: Payload,
+    options: SubmitOptions,
+    limits: &Limits,
+    now: Timestamp,
+) -> Result<NewJob, InvalidInput> {
+    check_name("handler", handler, limits.name_bytes)?;
+    let queue = options.queue.unwrap_or_else(|| queue.to_owned());
+    check_name("queue", &queue, limits.name_bytes)?;
+    if queue.starts_with("suspect:") {
+        return Err(InvalidInput::new("queue", "names starting with `suspect:` are kept for recovered jobs"));
+    }
+    if payload.as_str().len() > limits.payload_bytes {
+        let message = format!("{} bytes, at most {} are allowed", payload.as_str().len(), limits.payload_bytes);
+        return Err(InvalidInput::new("input", message));
+    }
+    let keys = [("idempotency_key", &options.idempotency_key), ("ordering_key", &options.ordering_key)];
+    for (field, key) in keys {
+        key.as_deref().map_or(Ok(()), |key| check_name(field, key, limits.key_bytes))?;
+    }
+    let mut unique = options.unique;
+    if let Some(unique) = &mut unique {
+        match &unique.key {
+            Some(key) => check_name("unique_key", key, limits.key_bytes)?,
+            // A content key may be as long as the payload; what is stored is bounded by the payload's limit.
+            None => unique.key = Some(dedupe_key(handler, Some(ctx.tenant), &payload)),
+        }
+        if matches!(unique.within, UniqueWithin::Window(window) if window > limits.max_delay) {
+            return Err(InvalidInput::new("unique", "the window is longer than ten years"));
+        }
+    }
+    if options.tags.len() > limits.tags {
+        return Err(InvalidInput::new("tags", format!("{} tags, at most {}", options.tags.len(), limits.tags)));
+    }
+    for tag in &options.tags {
+        check_name("tags", tag, limits.tag_bytes)?;
+    }
+    let correlation_id = options.correlation_id.or_else(|| ctx.correlation_id.clone());
+    correlation_id.as_deref().map_or(Ok(()), |id| check_name("correlation_id", id, limits.key_bytes))?;
+    let header_bytes: usize = options.spec.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if header_bytes > limits.header_bytes {
+        return Err(InvalidInput::new("headers", format!("{header_bytes} bytes, at most {}", limits.header_bytes)));
+    }
+    if options.spec.headers.iter().any(|(name, value)| name.is_empty() || name.contains('\0') || value.contains('\0')) {
+        return Err(InvalidInput::new("headers", "an empty name or a NUL character"));
+    }
+    let ahead = match options.start {
+        Start::Now => None,
+        Start::After(delay) => Some(delay),
+        Start::At(at) => Some(at.since(now)),
+    };
+    if ahead.is_some_and(|ahead| ahead > limits.max_delay) {
+        return Err(InvalidInput::new("start", "more than ten years ahead"));
+    }
+    check_retry(&options.spec.retry)?;
+    let mut spec = options.spec;
+    spec.user = spec.user.or_else(|| ctx.user.clone());
+    spec.idempotency_key = options.idempotency_key.clone();
+    Ok(NewJob {
+        id,
+        tenant: ctx.tenant,
+        handler: handler.to_owned(),
+        queue,
+        priority: options.priority.unwrap_or(Priority::NORMAL),
+        start: match options.start {
+            Start::After(delay) if delay.is_zero() => Start::Now,
+            Start::At(at) if at <= now => Start::Now,
+            start => start,
+        },
+        payload,
+        idempotency_key: options.idempotency_key,
+        unique,
+        ordering_key: options.ordering_key,
+        batch: options.batch,
+        tags: options.tags,
+        correlation_id,
+        spec,
+    })
+}
+
+/// Names and keys: not empty, not too long, no NUL.
+pub(crate) fn check_name(field: &str, name: &str, max_bytes: usize) -> Result<(), InvalidInput> {
+    if name.is_empty() {
+        return Err(InvalidInput::new(field, "is empty"));
+    }
+    if name.len() > max_bytes {
+        return Err(InvalidInput::new(field, format!("{} bytes, at most {max_bytes} are allowed", name.len())));
+    }
+    if name.contains('\0') {
+        return Err(InvalidInput::new(field, "contains a NUL character"));
+    }
+    Ok(())
+}
+
+fn check_retry(policy: &Option<crate::retry::RetryPolicy>) -> Result<(), InvalidInput> {
+    match policy {
+        Some(policy) if policy.max_attempts == 0 => Err(InvalidInput::new("retry", "max_attempts is 0, at least 1")),
+        Some(policy) if !policy.multiplier.is_finite() || !policy.jitter.is_finite() => {
+            Err(InvalidInput::new("retry", "multiplier and jitter must be numbers"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes jobs, many callers' in one go.
+#[derive(Clone)]
+pub(crate) struct Submitter {
+    entries: mpsc::Sender<Entry>,
+}
+
+struct Entry {
+    jobs: Vec<NewJob>,
+    reply: oneshot::Sender<Result<Vec<Submitted>, store::Error>>,
+}
+
+/// Entries that may wait for a writer; more callers than this wait in line for a place.
+const WAITING_SUBMITS: usize = 8_192;
+
+/// Jobs in one write. Larger ones gain nothing and hold the others up.
+const JOBS_PER_WRITE: usize = 1_000;
+
+/// Whether jobs may start in this process the moment they are stored. Implemented by the worker.
+pub(crate) trait BornLeased: Send + Sync {
+    /// Reserves room for `jobs`, if they may start here and nothing better waits.
+    fn reserve(&self, jobs: &[NewJob]) -> Option<Reservation>;
+    /// Starts jobs that were stored under the reservation, and frees the rest of it.
+    fn start(&self, reservation: Reservation, jobs: Vec<NewJob>);
+    /// Takes note that jobs have become ready or scheduled in the store.
+    fn stored(&self, jobs: &[NewJob]);
+}
+
+/// Room for jobs on this node.
+pub(crate) struct Reservation {
+    pub(crate) node: NodeId,
+    pub(crate) lease: LeaseId,
+    pub(crate) slots: usize,
+}
+
+impl Submitter {
+    /// Starts the writers on the current runtime.
+    pub(crate) fn start(store: Arc<dyn Store>, local: Arc<dyn BornLeased>) -> Self {
+        let (entries, waiting) = mpsc::channel(WAITING_SUBMITS);
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..store.writers().max(1) {
+            tokio::spawn(write_entries(store.clone(), local.clone(), waiting.clone()));
+        }
+        Submitter { entries }
+    }
+
+    /// Stores the jobs; durable when it returns. Dropping the future does not take the jobs back.
+    pub(crate) async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.entries.send(Entry { jobs, reply }).await.map_err(|_| Error::ShutDown)?;
+        Ok(answer.await.map_err(|_| Error::ShutDown)??)
+    }
+}
+
+async fn write_entries(store: Arc<dyn Store>, local: Arc<dyn BornLeased>, waiting: Arc<Mutex<mpsc::Receiver<Entry>>>) {
+    loop {
+        let mut entries = Vec::new();
+        {
+            let mut waiting = waiting.lock().await;
+            let Some(first) = waiting.recv().await else { return };
+            let mut jobs = first.jobs.len();
+            entries.push(first);
+            while jobs < JOBS_PER_WRITE {
+                let Ok(next) = waiting.try_recv() else { break };
+                jobs += next.jobs.len();
+                entries.push(next);
+            }
+        }
+        write(&*store, &*local, entries).await;
+    }
+}
+
+/// Stores the jobs of several callers at once and answers each.
+async fn write(store: &dyn Store, local: &dyn BornLeased, mut entries: Vec<Entry>) {
+    let jobs: Vec<NewJob> = entries.iter_mut().flat_map(|entry| entry.jobs.iter().cloned()).collect();
+    let reservation = local.reserve(&jobs);
+    let lease = reservation.as_ref().map(|r| (r.node, r.lease));
+    match store.submit(Submit { jobs: jobs.clone(), lease }).await {
+        Ok(submitted) => {
+            match reservation {
+                Some(reservation) => {
+                    let (here, elsewhere): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_born_leased);
+                    local.start(reservation, here);
+                    local.stored(&elsewhere);
+                }
+                None => local.stored(&jobs),
+            }
+            let mut submitted = submitted.into_iter();
+            for entry in entries {
+                let own = submitted.by_ref().take(entry.jobs.len()).collect();
+                // The caller may have gone; the jobs are stored all the same.
+                let _ = entry.reply.send(Ok(own));
+            }
+        }
+        Err(error) => {
+            if let Some(reservation) = reservation {
+                local.start(reservation, Vec::new());
+            }
+            for entry in entries {
+                let _ = entry.reply.send(Err(error.clone()));
+            }
+        }
+    }
+}
+
+/// Which jobs of a leased submit are running when it returns.
+pub(crate) fn is_born_leased(job: &NewJob) -> bool {
+    job.is_plain() && job.start == Start::Now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::BatchId;
+    use crate::tenant::TenantId;
+    use std::time::Duration;
+    use uuid::Uuid;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+    fn prepared(options: SubmitOptions) -> Result<NewJob, InvalidInput> {
+        let ctx = SecurityContext::new(TenantId(Uuid::from_u128(7))).with_user("u").with_correlation_id("c");
+        let payload = Payload::from_store("{}");
+        prepare(&ctx, JobId::from_i64(1), "h", "default", payload, options, &Limits::default(), NOW)
+    }
+
+    fn refused(options: SubmitOptions) -> String {
+        prepared(options).expect_err("refused").field
+    }
+
+    #[test]
+    fn options_and_caller_end_up_in_the_job() {
+        let options = SubmitOptions::new().idempotency_key("k").batch(BatchId(JobId::from_i64(5))).tag("t");
+        let job = prepared(options).expect("accepted");
+        assert_eq!(job.tenant, TenantId(Uuid::from_u128(7)));
+        assert_eq!((job.spec.user.as_deref(), job.correlation_id.as_deref()), (Some("u"), Some("c")));
+        assert_eq!(job.spec.idempotency_key.as_deref(), Some("k"));
+        assert!(!job.is_plain());
+    }
+
+    #[test]
+    fn each_bad_field_is_named() {
+        assert_eq!(refused(SubmitOptions::new().idempotency_key("x".repeat(257))), "idempotency_key");
+        assert_eq!(refused(SubmitOptions::new().idempotency_key("")), "idempotency_key");
+        assert_eq!(refused(SubmitOptions::new().ordering_key("a\0b")), "ordering_key");
+        assert_eq!(refused(SubmitOptions::new().tag("x".repeat(65))), "tags");
+        assert_eq!(refused((0..33).fold(SubmitOptions::new(), |o, n| o.tag(n.to_string()))), "tags");
+        assert_eq!(refused(SubmitOptions::new().header("h", "x".repeat(17_000))), "headers");
+        assert_eq!(refused(SubmitOptions::new().delay(Duration::from_secs(u64::MAX / 2))), "start");
+        assert_eq!(refused(SubmitOptions::new().queue("")), "queue");
+        assert_eq!(refused(SubmitOptions::new().queue("suspect:x")), "queue");
+        let zero = crate::retry::RetryPolicy { max_attempts: 0, ..Default::default() };
+        assert_eq!(refused(SubmitOptions::new().retry(zero)), "retry");
+    }
+
+    #[test]
+    fn the_limits_themselves_are_accepted() {
+        assert!(prepared(SubmitOptions::new().idempotency_key("x".repeat(256))).is_ok());
+        assert!(prepared((0..32).fold(SubmitOptions::new(), |o, _| o.tag("x".repeat(64)))).is_ok());
+    }
+
+    #[test]
+    fn a_start_in_the_past_is_now() {
+        assert_eq!(prepared(SubmitOptions::new().run_at(NOW - Duration::from_secs(1))).expect("ok").start, Start::Now);
+        assert_eq!(prepared(SubmitOptions::new().delay(Duration::ZERO)).expect("ok").start, Start::Now);
+    }
+}

@@ -1,0 +1,560 @@
+//! The node: what this process holds and how much room it has. Owned by the service; `claim`, `run`, `finish` and
+//! `maintenance` are its parts. Here are membership and heartbeats, slots, the running attempts, and the pauses in
+//! force.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Timestamp;
+use crate::config::{Config, DEFAULT_QUEUE};
+use crate::context::{Attempt, AttemptLink, JobContext, Stop};
+use crate::finish::Finisher;
+use crate::handler::Registry;
+use crate::id::{IdGenerator, JobId};
+use crate::job::{ClaimedJob, NewJob, Progress, Start};
+use crate::payload::Payload;
+use crate::priority::BandShares;
+use crate::run::cut_output;
+use crate::store::{
+    self, Beat, Fence, Finish, Gate, LeaseId, NewNode, NodeId, PauseTarget, ProgressReport, Store, Transition,
+};
+use crate::submit::{BornLeased, Reservation, is_born_leased};
+use crate::watch::Watchers;
+
+/// This process as a node of the cluster.
+pub(crate) struct Worker {
+    this: std::sync::Weak<Worker>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) config: Config,
+    pub(crate) registry: Registry,
+    pub(crate) watchers: Arc<Watchers>,
+    pub(crate) finisher: OnceLock<Finisher>,
+    /// Where handlers run.
+    pub(crate) handlers: tokio::runtime::Handle,
+    membership: RwLock<Arc<Membership>>,
+    slots: Slots,
+    /// Jobs in use per handler that has a limit.
+    in_use: HashMap<String, AtomicUsize>,
+    running: Mutex<HashMap<JobId, Arc<Attempt>>>,
+    progress: Mutex<HashMap<JobId, ProgressReport>>,
+    pauses: RwLock<Pauses>,
+    /// The suspect that is being watched, if any: no other suspect starts meanwhile.
+    suspect: Mutex<Option<(JobId, Instant)>>,
+    pub(crate) bands: Mutex<BandShares>,
+    /// Whether jobs may be waiting that this node could run. While it is set, nothing is born leased.
+    pub(crate) backlog: AtomicBool,
+    /// Something may be ready.
+    pub(crate) wake: Notify,
+    /// Something may be scheduled earlier than known, or a gate may have opened.
+    pub(crate) wake_maintenance: Notify,
+    /// A slot is free, or an attempt has ended.
+    pub(crate) freed: Notify,
+    wake_heartbeat: Notify,
+    /// Fires when no further jobs may be taken.
+    pub(crate) stopping: CancellationToken,
+    /// Fires when everything ends.
+    pub(crate) stopped: CancellationToken,
+}
+
+/// Who this process is in the store. A node that was declared dead becomes another one.
+pub(crate) struct Membership {
+    pub(crate) node: NodeId,
+    pub(crate) ids: IdGenerator,
+    time: StoreTime,
+    renewed: Mutex<Instant>,
+}
+
+/// The store's clock, carried on with monotonic time since it was last read.
+struct StoreTime(Mutex<(Timestamp, Instant)>);
+
+/// A suspect that has run this long is not what kills its process at once, so the next one may start.
+const SUSPECT_WATCH: Duration = Duration::from_secs(5);
+
+/// Handlers in force of a pause.
+#[derive(Default)]
+struct Pauses {
+    all: bool,
+    targets: HashSet<PauseTarget>,
+}
+
+impl Worker {
+    /// Registers this process and makes its node. Nothing runs yet.
+    pub(crate) async fn register(
+        store: Arc<dyn Store>,
+        config: Config,
+        registry: Registry,
+        handlers: tokio::runtime::Handle,
+    ) -> store::Result<Arc<Worker>> {
+        let membership = Membership::register(&*store, &config, &registry).await?;
+        let limited = registry.iter().filter(|(_, handler)| handler.options.concurrency.is_some());
+        let in_use = limited.map(|(id, _)| (id.to_owned(), AtomicUsize::new(0))).collect();
+        let worker = Arc::new_cyclic(|this| Worker {
+            this: this.clone(),
+            slots: Slots(AtomicUsize::new(config.concurrency)),
+            store,
+            registry,
+            config,
+            watchers: Watchers::new(),
+            finisher: OnceLock::new(),
+            handlers,
+            membership: RwLock::new(Arc::new(membership)),
+            in_use,
+            running: Mutex::default(),
+            progress: Mutex::default(),
+            pauses: RwLock::default(),
+            suspect: Mutex::default(),
+            bands: Mutex::default(),
+            backlog: AtomicBool::new(true),
+            wake: Notify::new(),
+            wake_maintenance: Notify::new(),
+            freed: Notify::new(),
+            wake_heartbeat: Notify::new(),
+            stopping: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+        });
+        worker.read_pauses().await?;
+        Ok(worker)
+    }
+
+    pub(crate) fn membership(&self) -> Arc<Membership> {
+        self.membership.read().clone()
+    }
+
+    /// The store's time, as this process knows it.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.membership.read().time.now()
+    }
+
+    pub(crate) fn saw_time(&self, now: Timestamp) {
+        self.membership.read().time.set(now);
+    }
+
+    pub(crate) fn next_id(&self) -> JobId {
+        self.membership.read().ids.next()
+    }
+
+    pub(crate) fn finisher(&self) -> &Finisher {
+        self.finisher.get().expect("the finisher starts before anything runs")
+    }
+
+    // ---- room
+
+    /// Takes up to `want` slots.
+    pub(crate) fn take_slots(&self, want: usize) -> usize {
+        self.slots.take(want)
+    }
+
+    /// Gives slots back.
+    pub(crate) fn free_slots(&self, slots: usize) {
+        if slots > 0 {
+            self.slots.give(slots);
+            self.freed.notify_one();
+        }
+    }
+
+    /// How many more jobs of a handler may run here; `None` without a limit.
+    pub(crate) fn handler_room(&self, handler: &str) -> Option<usize> {
+        let limit = self.registry.get(handler)?.options.concurrency?;
+        Some(limit.saturating_sub(self.in_use.get(handler)?.load(Ordering::Acquire)))
+    }
+
+    /// Counts a job of a limited handler in or out.
+    pub(crate) fn count_handler(&self, handler: &str, by: isize) {
+        if let Some(in_use) = self.in_use.get(handler) {
+            if by > 0 {
+                in_use.fetch_add(by as usize, Ordering::AcqRel);
+            } else {
+                in_use.fetch_sub(by.unsigned_abs(), Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// The queues with what may be taken from each. The common ones, and now and then (`all`) also those where jobs are
+    /// put that others could not run, or that came back from a lost node.
+    pub(crate) fn queues(&self, room: usize, all: bool) -> Vec<(String, usize)> {
+        let mut queues: Vec<(String, usize)> = vec![(DEFAULT_QUEUE.to_owned(), room)];
+        let add = |queues: &mut Vec<(String, usize)>, queue: &str, room: usize| {
+            if room > 0 && !queues.iter().any(|(known, _)| known == queue) {
+                queues.push((queue.to_owned(), room));
+            }
+        };
+        for queue in &self.config.queues {
+            add(&mut queues, queue, room);
+        }
+        for (id, handler) in self.registry.iter() {
+            match self.handler_room(id) {
+                Some(limit) => add(&mut queues, id, limit.min(room)),
+                None => {
+                    add(&mut queues, handler.queue(id), room);
+                    if all {
+                        add(&mut queues, id, room);
+                    }
+                }
+            }
+        }
+        if all && self.may_start_suspect() {
+            // One suspect in all, whichever queue it is from; the claimer takes no second one.
+            let suspects: Vec<String> = queues.iter().map(|(queue, _)| store::suspect_queue(queue)).collect();
+            suspects.iter().for_each(|queue| add(&mut queues, queue, 1));
+        }
+        queues
+    }
+
+    fn may_start_suspect(&self) -> bool {
+        let suspect = self.suspect.lock();
+        suspect.is_none_or(|(_, since)| since.elapsed() >= SUSPECT_WATCH)
+    }
+
+    /// Whether a job that came back from a lost node may start now. If so, it is the one that is watched.
+    pub(crate) fn watch_suspect(&self, job: &ClaimedJob) -> bool {
+        if job.recoveries == 0 {
+            return true;
+        }
+        let mut suspect = self.suspect.lock();
+        match *suspect {
+            Some((_, since)) if since.elapsed() < SUSPECT_WATCH => false,
+            _ => {
+                *suspect = Some((job.id, Instant::now()));
+                true
+            }
+        }
+    }
+
+    fn suspect_survived(&self, job: JobId) {
+        let mut suspect = self.suspect.lock();
+        if suspect.is_some_and(|(watched, _)| watched == job) {
+            *suspect = None;
+            drop(suspect);
+            self.wake.notify_one();
+        }
+    }
+
+    // ---- pauses
+
+    /// Reads the pauses in force.
+    pub(crate) async fn read_pauses(&self) -> store::Result<()> {
+        let targets: HashSet<PauseTarget> = self.store.pauses().await?.into_iter().map(|pause| pause.target).collect();
+        let mut pauses = self.pauses.write();
+        let was_paused = pauses.all;
+        *pauses = Pauses { all: targets.contains(&PauseTarget::All), targets };
+        if was_paused && !pauses.all {
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn all_paused(&self) -> bool {
+        self.pauses.read().all
+    }
+
+    /// The gate that stands before a job because of a pause.
+    pub(crate) fn paused(&self, handler: &str, tenant: crate::tenant::TenantId) -> Option<Gate> {
+        let pauses = self.pauses.read();
+        if pauses.targets.is_empty() {
+            return None;
+        }
+        let targets = [PauseTarget::Handler(handler.to_owned()), PauseTarget::Tenant(tenant)];
+        targets.into_iter().find(|target| pauses.targets.contains(target)).map(Gate::Pause)
+    }
+
+    // ---- running attempts
+
+    /// Makes the context of an attempt and keeps track of it until `ended`.
+    pub(crate) fn begin(self: &Arc<Self>, job: ClaimedJob, node: NodeId, keep: Duration) -> JobContext {
+        let ctx = JobContext::new(job, node, keep, self.clone());
+        self.running.lock().insert(ctx.job_id(), ctx.attempt_state().clone());
+        ctx
+    }
+
+    /// Forgets an attempt. False if it was forgotten before, because it overran its grace.
+    pub(crate) fn ended(&self, attempt: &Arc<Attempt>) -> bool {
+        let mut running = self.running.lock();
+        match running.get(&attempt.job.id) {
+            Some(current) if Arc::ptr_eq(current, attempt) => {
+                running.remove(&attempt.job.id);
+                drop(running);
+                if attempt.job.recoveries > 0 {
+                    self.suspect_survived(attempt.job.id);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.running.lock().len()
+    }
+
+    pub(crate) fn running_attempts(&self) -> Vec<Arc<Attempt>> {
+        self.running.lock().values().cloned().collect()
+    }
+
+    /// Asks the attempt of a job to stop, if it runs here.
+    pub(crate) fn stop_attempt(&self, job: JobId, lease: Option<LeaseId>, why: Stop) -> bool {
+        let running = self.running.lock();
+        match running.get(&job) {
+            Some(attempt) if lease.is_none_or(|lease| attempt.job.lease == lease) => {
+                attempt.stop_for(why);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn stop_all(&self, node: NodeId, why: Stop) {
+        for attempt in self.running_attempts().iter().filter(|attempt| attempt.node == node) {
+            attempt.stop_for(why);
+        }
+    }
+
+    // ---- heartbeats
+
+    /// Renews the node until everything ends. Runs on a thread of its own that no handler can block.
+    pub(crate) async fn keep_alive(self: Arc<Self>) {
+        while !self.stopped.is_cancelled() {
+            self.beat().await;
+            // With jobs running, cancels from other nodes should be heard of soon.
+            let calm = self.config.lease / 3;
+            let every = if self.running() > 0 { calm.min(Duration::from_secs(1)) } else { calm };
+            tokio::select! {
+                () = tokio::time::sleep(every) => {}
+                () = self.wake_heartbeat.notified() => {}
+                () = self.stopped.cancelled() => {}
+            }
+        }
+    }
+
+    /// Looks at once for cancels that other nodes have asked for.
+    pub(crate) fn hear_cancels(&self) {
+        if self.running() > 0 {
+            self.wake_heartbeat.notify_one();
+        }
+    }
+
+    async fn beat(&self) {
+        let membership = self.membership();
+        let asked = Instant::now();
+        let beat = self.store.heartbeat(membership.node, self.running());
+        match tokio::time::timeout(self.config.lease / 3, beat).await {
+            Ok(Ok(Beat::Alive { cancels })) => {
+                *membership.renewed.lock() = asked;
+                for Fence { job, lease } in cancels {
+                    self.stop_attempt(job, Some(lease), Stop::Canceled);
+                }
+            }
+            Ok(Ok(Beat::Fenced)) => self.rejoin(&membership).await,
+            failed => {
+                if let Ok(Err(error)) = failed {
+                    tracing::warn!(%error, "the heartbeat failed");
+                } else {
+                    tracing::warn!("the heartbeat timed out");
+                }
+                // Before the store can give the jobs away, they are stopped here, by this process's own clock.
+                if membership.renewed.lock().elapsed() > self.config.lease * 2 / 3 {
+                    self.stop_all(membership.node, Stop::LeaseLost);
+                }
+            }
+        }
+    }
+
+    /// Whether the node was renewed lately enough to take jobs.
+    pub(crate) fn is_renewed(&self) -> bool {
+        self.membership().renewed.lock().elapsed() <= self.config.lease * 2 / 3
+    }
+
+    /// The store has given this node's jobs to others: stops them and becomes a new node.
+    async fn rejoin(&self, old: &Membership) {
+        tracing::warn!(node = old.node.0, "this node was declared dead; its jobs belong to others now");
+        self.stop_all(old.node, Stop::LeaseLost);
+        match Membership::register(&*self.store, &self.config, &self.registry).await {
+            Ok(membership) => {
+                *self.membership.write() = Arc::new(membership);
+                self.wake.notify_one();
+            }
+            Err(error) => tracing::warn!(%error, "could not register again, trying at the next heartbeat"),
+        }
+    }
+
+    // ---- progress
+
+    /// Saves the latest progress of each job that has reported.
+    pub(crate) async fn save_progress(&self) {
+        let reports: Vec<ProgressReport> = self.progress.lock().drain().map(|(_, report)| report).collect();
+        if reports.is_empty() {
+            return;
+        }
+        let fences: Vec<Fence> = reports.iter().map(|report| report.fence).collect();
+        let node = self.membership().node;
+        match self.store.report_progress(node, reports).await {
+            Ok(kept) => {
+                for (fence, kept) in fences.into_iter().zip(kept) {
+                    if !kept {
+                        self.stop_attempt(fence.job, Some(fence.lease), Stop::LeaseLost);
+                    }
+                }
+            }
+            // Progress is a hint for people; the next report replaces it.
+            Err(error) => tracing::debug!(%error, "progress could not be saved"),
+        }
+    }
+}
+
+impl AttemptLink for Worker {
+    fn store(&self) -> Option<&Arc<dyn Store>> {
+        Some(&self.store)
+    }
+
+    fn progress(&self, attempt: &Attempt, progress: Progress) {
+        self.watchers.progress(attempt.job.id, &progress);
+        self.progress.lock().insert(attempt.job.id, ProgressReport { fence: attempt.fence(), progress });
+    }
+
+    fn checkpoint_bytes(&self) -> usize {
+        self.config.limits.payload_bytes
+    }
+
+    fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
+        let output = Some(cut_output(output, self.config.limits.output_bytes));
+        let transition = Transition::Succeed { output, keep: attempt.keep };
+        self.finish_of(&attempt.job, attempt.started.elapsed(), transition)
+    }
+}
+
+impl BornLeased for Worker {
+    fn reserve(&self, jobs: &[NewJob]) -> Option<Reservation> {
+        if !self.config.workers || self.backlog.load(Ordering::Acquire) || self.stopping.is_cancelled() {
+            return None;
+        }
+        let here = jobs.iter().filter(|job| is_born_leased(job));
+        let mut wanted = 0;
+        for job in here {
+            let handler = self.registry.get(&job.handler)?;
+            if handler.options.concurrency.is_some() || self.paused(&job.handler, job.tenant).is_some() {
+                return None;
+            }
+            wanted += 1;
+        }
+        if wanted == 0 || self.all_paused() || !self.is_renewed() {
+            return None;
+        }
+        let slots = self.take_slots(wanted);
+        if slots < wanted {
+            self.free_slots(slots);
+            return None;
+        }
+        let membership = self.membership();
+        Some(Reservation { node: membership.node, lease: LeaseId(membership.ids.next().as_i64()), slots })
+    }
+
+    fn start(&self, reservation: Reservation, jobs: Vec<NewJob>) {
+        self.free_slots(reservation.slots - jobs.len());
+        let now = self.now();
+        let this = self.this.upgrade().expect("a worker that starts jobs is alive");
+        for job in jobs {
+            let job = claimed(job, reservation.lease, now);
+            this.spawn_attempt(job, reservation.node);
+        }
+    }
+
+    fn stored(&self, jobs: &[NewJob]) {
+        if jobs.iter().any(|job| job.start == Start::Now) {
+            self.backlog.store(true, Ordering::Release);
+            self.wake.notify_one();
+            self.store.wake_others();
+        }
+        if jobs.iter().any(|job| job.start != Start::Now) {
+            self.wake_maintenance.notify_one();
+            self.store.wake_others();
+        }
+    }
+}
+
+/// A job that starts the moment it is stored.
+fn claimed(job: NewJob, lease: LeaseId, now: Timestamp) -> ClaimedJob {
+    ClaimedJob {
+        id: job.id,
+        lease,
+        tenant: job.tenant,
+        handler: job.handler,
+        queue: job.queue,
+        priority: job.priority,
+        payload: job.payload,
+        failed: 0,
+        recoveries: 0,
+        created_at: now,
+        ready_at: now,
+        ordering_key: job.ordering_key,
+        batch: job.batch,
+        correlation_id: job.correlation_id,
+        tags: job.tags,
+        spec: job.spec,
+        checkpoint: None,
+    }
+}
+
+impl Membership {
+    async fn register(store: &dyn Store, config: &Config, registry: &Registry) -> store::Result<Membership> {
+        let asked = Instant::now();
+        let lease = store
+            .register(NewNode {
+                host: host_name(),
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                handlers: registry.ids(),
+                capacity: if config.workers { config.concurrency } else { 0 },
+            })
+            .await?;
+        Ok(Membership {
+            node: lease.node,
+            ids: IdGenerator::new(lease.slot, lease.now),
+            time: StoreTime(Mutex::new((lease.now, asked))),
+            renewed: Mutex::new(asked),
+        })
+    }
+}
+
+impl StoreTime {
+    fn now(&self) -> Timestamp {
+        let (time, at) = *self.0.lock();
+        time + at.elapsed()
+    }
+
+    fn set(&self, now: Timestamp) {
+        *self.0.lock() = (now, Instant::now());
+    }
+}
+
+/// How many more jobs fit.
+struct Slots(AtomicUsize);
+
+impl Slots {
+    fn take(&self, want: usize) -> usize {
+        let mut taken = 0;
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free| {
+            taken = free.min(want);
+            Some(free - taken)
+        });
+        taken
+    }
+
+    fn give(&self, slots: usize) {
+        self.0.fetch_add(slots, Ordering::AcqRel);
+    }
+}
+
+/// The machine's name, for people.
+fn host_name() -> String {
+    std::env::var("HOSTNAME")
+        .ok()
+        .or_else(|| std::fs::read_to_string("/etc/hostname").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}

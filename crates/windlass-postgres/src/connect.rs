@@ -1,0 +1,316 @@
+//! Connections: a small pool for each role, so that heartbeats never wait behind claims, or claims behind a dashboard.
+//! Every statement is unnamed and every call has a deadline, so that everything works behind PgBouncer in transaction
+//! mode. Called by every module; never knows what a statement means. A connection in doubt is closed, not reused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{CancelToken, Client, Config, NoTls, Row};
+use windlass_core::InvalidInput;
+use windlass_core::store::{Error, Result};
+
+/// A parameter with its type: naming the type saves the round trip in which the server would tell it.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// How often a statement is repeated that lost to another one (deadlock, serialization): each loser lets one winner
+/// through, so a few times are enough unless something is wrong.
+const CONFLICT_RETRIES: u32 = 8;
+
+/// Whether a call changes anything: decides what a lost connection means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// Connections of one role.
+#[derive(Clone)]
+pub(crate) struct Pool(Arc<Shared>);
+
+struct Shared {
+    config: Config,
+    runtime: Handle,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Link>>,
+    deadline: Duration,
+}
+
+/// One connection and the task that drives it.
+struct Link {
+    client: Client,
+    driver: AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Closes the socket at once; waiting for an orderly end could wait for a stuck statement.
+        self.driver.abort();
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(config: Config, runtime: Handle, size: usize, deadline: Duration) -> Self {
+        let permits = Arc::new(Semaphore::new(size.max(1)));
+        Pool(Arc::new(Shared { config, runtime, permits, idle: Mutex::default(), deadline }))
+    }
+
+    /// Runs one statement and returns its rows. Losing to another transaction is repeated here.
+    pub(crate) async fn query(&self, access: Access, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        let mut conflicts = 0;
+        loop {
+            let mut conn = self.get().await?;
+            match conn.query(access, sql, params).await {
+                Err(Failure::Conflict(_)) if conflicts < CONFLICT_RETRIES => conflicts += 1,
+                other => return other.map_err(Error::from),
+            }
+        }
+    }
+
+    /// The same for statements that answer with exactly one row.
+    pub(crate) async fn query_one(&self, access: Access, sql: &str, params: &[Param<'_>]) -> Result<Row> {
+        let rows = self.query(access, sql, params).await?;
+        rows.into_iter().next().ok_or_else(|| Error::Internal(format!("no answer to `{}`", headline(sql))))
+    }
+
+    /// A connection of this role, made if none is idle.
+    pub(crate) async fn get(&self) -> Result<Conn> {
+        let waiting = tokio::time::timeout(self.0.deadline, self.0.permits.clone().acquire_owned());
+        let permit = match waiting.await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) => return Err(Error::Unavailable("the store is closed".into())),
+            Err(_) => return Err(Error::Unavailable("no connection became free in time".into())),
+        };
+        let idle = {
+            let mut idle = self.0.idle.lock();
+            idle.retain(|link| !link.client.is_closed());
+            idle.pop()
+        };
+        let link = match idle {
+            Some(link) => link,
+            None => self.connect().await?,
+        };
+        Ok(Conn { link: Some(link), in_doubt: false, pool: self.clone(), _permit: permit })
+    }
+
+    async fn connect(&self) -> Result<Link> {
+        let config = self.0.config.clone();
+        let connecting = self.0.runtime.spawn(async move {
+            let (client, connection) = config.connect(NoTls).await?;
+            let driver = tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection to PostgreSQL ended");
+                }
+            });
+            Ok::<_, tokio_postgres::Error>(Link { client, driver: driver.abort_handle() })
+        });
+        match tokio::time::timeout(self.0.deadline, connecting).await {
+            Ok(Ok(Ok(link))) => Ok(link),
+            Ok(Ok(Err(error))) => Err(refused_or_unavailable(error)),
+            Ok(Err(_)) => Err(Error::Unavailable("the store is closed".into())),
+            Err(_) => Err(Error::Unavailable("connecting to PostgreSQL took too long".into())),
+        }
+    }
+}
+
+/// A connection in use. Goes back to its pool when dropped, unless a statement was cut short.
+pub(crate) struct Conn {
+    link: Option<Link>,
+    in_doubt: bool,
+    pool: Pool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Conn {
+    pub(crate) fn client(&self) -> &Client {
+        &self.link.as_ref().expect("a connection in use has its link").client
+    }
+
+    /// From here on the connection may not be reused, until `settled`.
+    pub(crate) fn in_doubt(&mut self) {
+        self.in_doubt = true;
+    }
+
+    /// The connection is idle and outside of a transaction again.
+    pub(crate) fn settled(&mut self) {
+        self.in_doubt = false;
+    }
+
+    /// Runs one statement that is a transaction of its own.
+    pub(crate) async fn query(
+        &mut self,
+        access: Access,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> std::result::Result<Vec<Row>, Failure> {
+        self.in_doubt();
+        let rows = self.query_inside(access, sql, params).await;
+        // The server has answered, with rows or with an error: nothing is under way on this connection.
+        if matches!(rows, Ok(_) | Err(Failure::Conflict(_) | Failure::Answered(_))) {
+            self.settled();
+        }
+        rows
+    }
+
+    /// Runs one statement of a transaction that the caller has opened and will end.
+    pub(crate) async fn query_inside(
+        &self,
+        access: Access,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> std::result::Result<Vec<Row>, Failure> {
+        let answer = tokio::time::timeout(self.pool.0.deadline, self.client().query_typed(sql, params)).await;
+        match answer {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(error)) => Err(Failure::of(error, access)),
+            Err(_) => Err(Failure::Lost(lost(access, &format!("no answer to `{}` in time", headline(sql))))),
+        }
+    }
+
+    /// Runs a statement without parameters, such as BEGIN.
+    pub(crate) async fn run(&self, access: Access, sql: &str) -> std::result::Result<(), Failure> {
+        match tokio::time::timeout(self.pool.0.deadline, self.client().batch_execute(sql)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Failure::of(error, access)),
+            Err(_) => Err(Failure::Lost(lost(access, &format!("no answer to `{sql}` in time")))),
+        }
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        let Some(link) = self.link.take() else { return };
+        if self.in_doubt {
+            let token = link.client.cancel_token();
+            drop(link);
+            cancel_behind(&self.pool.0.runtime, token);
+        } else if !link.client.is_closed() {
+            self.pool.0.idle.lock().push(link);
+        }
+    }
+}
+
+/// Asks the server to stop what the closed connection was doing, so that its locks do not outlive it.
+fn cancel_behind(runtime: &Handle, token: CancelToken) {
+    /// A hint only: the server notices the closed socket when it next writes to it.
+    const PATIENCE: Duration = Duration::from_secs(2);
+    runtime.spawn(async move {
+        let _ = tokio::time::timeout(PATIENCE, token.cancel_query(NoTls)).await;
+    });
+}
+
+/// Why a statement failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It lost to another transaction and may be repeated.
+    Conflict(Error),
+    /// The server answered with an error: nothing was written.
+    Answered(Error),
+    /// The connection is of no use any more.
+    Lost(Error),
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Conflict(error) | Failure::Answered(error) | Failure::Lost(error) => error,
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn of(error: tokio_postgres::Error, access: Access) -> Failure {
+        let Some(db) = error.as_db_error() else {
+            return match error.is_closed()
+                || std::error::Error::source(&error).is_some_and(|s| s.is::<std::io::Error>())
+            {
+                true => Failure::Lost(lost(access, &chain(&error))),
+                // Encoding or decoding failed: the statement may have run.
+                false => Failure::Lost(Error::Internal(chain(&error))),
+            };
+        };
+        let message = match db.detail() {
+            Some(detail) => format!("{} ({detail})", db.message()),
+            None => db.message().to_owned(),
+        };
+        let code = db.code();
+        match code {
+            &SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE => {
+                Failure::Conflict(Error::Unavailable(message))
+            }
+            &SqlState::DISK_FULL => Failure::Answered(Error::Full(message)),
+            // The session ends; whether a commit under way got through is not said.
+            &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN => Failure::Lost(lost(access, &message)),
+            &SqlState::INVALID_PARAMETER_VALUE if message.starts_with("windlass: invalid ") => {
+                let rest = message.trim_start_matches("windlass: invalid ");
+                let (field, why) = rest.split_once(": ").unwrap_or(("input", rest));
+                Failure::Answered(Error::InvalidInput(InvalidInput::new(field, why)))
+            }
+            &SqlState::UNDEFINED_TABLE
+            | &SqlState::UNDEFINED_FUNCTION
+            | &SqlState::UNDEFINED_COLUMN
+            | &SqlState::INVALID_SCHEMA_NAME => Failure::Answered(Error::Refused(format!(
+                "the schema `windlass` is missing or of another version ({message}); run `windlass migrate`"
+            ))),
+            _ if is_outage(code) => Failure::Answered(Error::Unavailable(message)),
+            _ => Failure::Answered(Error::Internal(format!("{message} [{}]", code.code()))),
+        }
+    }
+}
+
+/// Whether the server is there but cannot serve now.
+fn is_outage(code: &SqlState) -> bool {
+    let outage = [
+        SqlState::QUERY_CANCELED,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::TOO_MANY_CONNECTIONS,
+        SqlState::OUT_OF_MEMORY,
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        SqlState::IN_FAILED_SQL_TRANSACTION,
+    ];
+    outage.contains(code) || code.code().starts_with("08")
+}
+
+fn lost(access: Access, why: &str) -> Error {
+    match access {
+        Access::Read => Error::Unavailable(why.to_owned()),
+        Access::Write => Error::Unknown(why.to_owned()),
+    }
+}
+
+/// Nothing was sent yet. A wrong password or database does not go away by trying again.
+fn refused_or_unavailable(error: tokio_postgres::Error) -> Error {
+    match error.code() {
+        Some(
+            &SqlState::INVALID_PASSWORD
+            | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION
+            | &SqlState::INVALID_CATALOG_NAME,
+        ) => Error::Refused(chain(&error)),
+        _ => Error::Unavailable(chain(&error)),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let source_text = source.to_string();
+        if !text.contains(&source_text) {
+            text.push_str(": ");
+            text.push_str(&source_text);
+        }
+        cause = source.source();
+    }
+    text
+}
+
+/// What a statement is, for messages: its first line of code.
+fn headline(sql: &str) -> &str {
+    sql.lines().find(|line| !line.trim_start().starts_with("--") && !line.trim().is_empty()).unwrap_or(sql)
+}

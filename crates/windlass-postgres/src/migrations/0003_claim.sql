@@ -1,0 +1,173 @@
+-- How jobs get out.
+
+-- Takes at most p_max ready jobs under one new lease: first up to p_quota of each band, then by urgency. A line is one
+-- rank of one queue; lines come in order of band, queue and rank, each with a position below which nothing live is
+-- expected. A sweep looks at every rank from the very front: it finds what the hints hide (late committers, unusual
+-- priorities). The first row of the answer describes the claim, the others are the jobs.
+create function windlass.claim(
+    p_node bigint, p_lease bigint, p_max int, p_quota int[], p_queues text[], p_limits int[],
+    p_line_queues int[], p_line_ranks smallint[], p_line_hints bigint[], p_chunk int, p_sweep boolean
+) returns table (
+    now timestamptz, more int, line_queues int[], line_ranks smallint[],
+    chunk_lines int[], chunk_positions bigint[], chunk_jobs int[], chunk_tenants uuid[],
+    n int, id bigint, failed integer, recoveries integer, tenant_id uuid, handler text, queue text,
+    priority smallint, payload json, created_at timestamptz, run_at timestamptz, ordering_key text, batch_id bigint,
+    correlation_id text, tags text[], spec json, checkpoint json
+) language plpgsql
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+    v_line_queues int[] := p_line_queues;
+    v_line_ranks smallint[] := p_line_ranks;
+    v_line_hints bigint[] := p_line_hints;
+    v_limits int[] := p_limits;
+    v_quota int[] := p_quota;
+    v_empty boolean[];
+    v_taken int := 0;
+    v_more int := 0;
+    v_want int; v_part int; v_jobs int; v_rows int; v_rank int; v_band int; v_queue int; v_limit int;
+    c record;
+    v_ctids tid[];
+    v_ids bigint[] := '{}'; v_failed integer[] := '{}'; v_recoveries integer[] := '{}'; v_resumed boolean[] := '{}';
+    v_chunk_lines int[] := '{}'; v_chunk_positions bigint[] := '{}'; v_chunk_jobs int[] := '{}';
+    v_chunk_tenants uuid[] := '{}';
+    v_any_resumed boolean := false;
+begin
+    -- A claim that a crash of the server undoes leaves its jobs ready; the first finisher then finds no lease.
+    perform set_config('synchronous_commit', 'off', true);
+    if p_max <= 0 or not exists (select 1 from windlass.node d where d.node_id = p_node) then
+        return;
+    end if;
+    if p_sweep then
+        v_line_queues := '{}'; v_line_ranks := '{}';
+        for q in 1..cardinality(p_queues) loop
+            v_rank := -100000;
+            loop
+                select r.rank into v_rank from windlass.ready r
+                where r.queue = p_queues[q] and r.rank > v_rank order by r.rank limit 1;
+                exit when not found;
+                v_line_queues := v_line_queues || q;
+                v_line_ranks := v_line_ranks || v_rank::smallint;
+            end loop;
+        end loop;
+        select array_agg(l.q order by b.band, l.q, l.rank), array_agg(l.rank order by b.band, l.q, l.rank),
+               array_agg('-9223372036854775808'::bigint)
+        into v_line_queues, v_line_ranks, v_line_hints
+        from unnest(v_line_queues, v_line_ranks) l(q, rank)
+        cross join lateral (select case when l.rank <= -20 then 1 when l.rank <= -10 then 2 when l.rank <= 0 then 3
+                                        else 4 end as band) b;
+    end if;
+    v_empty := array_fill(false, array[coalesce(cardinality(v_line_queues), 0)]);
+    for v_pass in 1..2 loop
+        for i in 1..coalesce(cardinality(v_line_queues), 0) loop
+            exit when v_taken >= p_max;
+            continue when v_empty[i];
+            v_queue := v_line_queues[i];
+            v_rank := v_line_ranks[i];
+            v_band := case when v_rank <= -20 then 1 when v_rank <= -10 then 2 when v_rank <= 0 then 3 else 4 end;
+            v_want := least(p_max - v_taken, v_limits[v_queue]);
+            if v_pass = 1 then
+                v_want := least(v_want, v_quota[v_band]);
+            end if;
+            while v_want > 0 and not v_empty[i] loop
+                v_limit := (v_want - 1) / p_chunk + 1;
+                v_rows := 0;
+                v_part := 0;
+                v_ctids := '{}';
+                -- Locks only what it fetches, and what it fetches is bounded: the expected number of chunks.
+                for c in
+                    select r.ctid, r.position, r.tenant_id, r.failed, r.recoveries, r.resumed, r.ids
+                    from windlass.ready r
+                    where r.queue = p_queues[v_queue] and r.rank = v_rank::smallint and r.position >= v_line_hints[i]
+                    order by r.position, r.first limit v_limit for update skip locked
+                loop
+                    v_rows := v_rows + 1;
+                    v_ctids := v_ctids || c.ctid;
+                    v_jobs := cardinality(c.ids);
+                    if v_jobs > v_want then
+                        insert into windlass.ready (queue, rank, position, first, tenant_id, failed, recoveries,
+                                                    resumed, ids)
+                        values (p_queues[v_queue], v_rank, c.position + v_want, c.ids[v_want + 1], c.tenant_id,
+                                c.failed, c.recoveries, c.resumed, c.ids[v_want + 1:]);
+                        v_jobs := v_want;
+                        c.ids := c.ids[1:v_want];
+                        v_more := v_more | (1 << (v_band - 1));
+                    end if;
+                    v_ids := v_ids || c.ids;
+                    v_failed := v_failed || array_fill(c.failed, array[v_jobs]);
+                    v_recoveries := v_recoveries || array_fill(c.recoveries, array[v_jobs]);
+                    v_resumed := v_resumed || array_fill(c.resumed, array[v_jobs]);
+                    v_any_resumed := v_any_resumed or c.resumed;
+                    v_chunk_lines := v_chunk_lines || i;
+                    v_chunk_positions := v_chunk_positions || c.position;
+                    v_chunk_jobs := v_chunk_jobs || v_jobs;
+                    v_chunk_tenants := v_chunk_tenants || c.tenant_id;
+                    v_want := v_want - v_jobs;
+                    v_part := v_part + v_jobs;
+                    exit when v_want = 0;
+                end loop;
+                if v_rows > 0 then
+                    delete from windlass.ready r where r.ctid = any (v_ctids);
+                end if;
+                v_taken := v_taken + v_part;
+                v_limits[v_queue] := v_limits[v_queue] - v_part;
+                v_quota[v_band] := v_quota[v_band] - v_part;
+                if v_rows < v_limit and v_want > 0 then
+                    v_empty[i] := true;
+                end if;
+            end loop;
+        end loop;
+    end loop;
+    for i in 1..coalesce(cardinality(v_line_queues), 0) loop
+        v_rank := v_line_ranks[i];
+        v_band := case when v_rank <= -20 then 1 when v_rank <= -10 then 2 when v_rank <= 0 then 3 else 4 end;
+        if not v_empty[i] and v_more & (1 << (v_band - 1)) = 0 then
+            if exists (select 1 from windlass.ready r
+                       where r.queue = p_queues[v_line_queues[i]] and r.rank = v_rank::smallint
+                         and r.position >= v_line_hints[i]) then
+                v_more := v_more | (1 << (v_band - 1));
+            end if;
+        end if;
+    end loop;
+    if v_taken > 0 then
+        insert into windlass.lease (lease_id, node_id, claimed_at, ids, failed, recoveries)
+        values (p_lease, p_node, v_now, v_ids, v_failed, v_recoveries);
+    end if;
+    return query select v_now, v_more, v_line_queues, v_line_ranks, v_chunk_lines, v_chunk_positions, v_chunk_jobs,
+        v_chunk_tenants, 0, null::bigint, null::integer, null::integer, null::uuid, null::text, null::text,
+        null::smallint, null::json, null::timestamptz, null::timestamptz, null::text, null::bigint, null::text,
+        null::text[], null::json, null::json;
+    if v_taken = 0 then
+        return;
+    end if;
+    return query
+    select null::timestamptz, null::int, null::int[], null::smallint[], null::int[], null::bigint[], null::int[],
+           null::uuid[], x.n::int, j.id, x.failed, x.recoveries, j.tenant_id, j.handler, j.queue, j.priority, j.payload,
+           j.created_at, j.run_at, j.ordering_key, j.batch_id, j.correlation_id, j.tags, j.spec, k.data
+    from unnest(v_ids, v_failed, v_recoveries, v_resumed) with ordinality x(id, failed, recoveries, resumed, n)
+    cross join lateral (select * from windlass.job where job.id = x.id offset 0) j
+    left join lateral (select s.data from windlass.checkpoint s where x.resumed and s.id = x.id offset 0) k on true;
+end $$;
+
+-- Publishes how far service has come and learns what others have published.
+create function windlass.sync_lines(
+    p_queues text[], p_ranks smallint[], p_served bigint[],
+    p_tenant_queues text[], p_tenant_ranks smallint[], p_tenants uuid[], p_next bigint[]
+) returns table (o_queue text, o_rank smallint, o_tenant uuid, o_at bigint) language plpgsql
+set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    insert into windlass.line as l (queue, rank, served)
+    select * from unnest(p_queues, p_ranks, p_served) u(queue, rank, served) order by 1, 2
+    on conflict (queue, rank) do update set served = excluded.served where l.served < excluded.served;
+    insert into windlass.tenant_line as t (queue, rank, tenant_id, next)
+    select * from unnest(p_tenant_queues, p_tenant_ranks, p_tenants, p_next) u order by 1, 2, 3
+    on conflict (queue, rank, tenant_id) do update set next = excluded.next where t.next < excluded.next;
+    -- A tenant that service has caught up with is like any other.
+    delete from windlass.tenant_line t using windlass.line l
+    where t.queue = any (p_queues) and l.queue = t.queue and l.rank = t.rank and l.served >= t.next;
+    return query select l.queue, l.rank, null::uuid, l.served from windlass.line l
+    union all select t.queue, t.rank, t.tenant_id, t.next from windlass.tenant_line t;
+end $$;

@@ -1,0 +1,2 @@
+-- The store's time.
+select clock_timestamp() as now

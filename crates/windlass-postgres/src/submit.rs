@@ -1,0 +1,266 @@
+//! Step 1: stores jobs. Plain ones go through one statement with their ready chunks; those with a key, an ordering key
+//! or an expiry through the function that SQL users call. Never decides whether a job is acceptable.
+
+use std::collections::HashMap;
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+use windlass_core::fair::Line;
+use windlass_core::store::{CHUNK_JOBS, Error, LeaseId, NodeId, Result, Submit, Submitted};
+use windlass_core::{JobId, NewJob, Priority, Start};
+
+use crate::PgStore;
+use crate::connect::{Access, Conn, Failure, Param};
+use crate::types::{Json, JsonText, Time, micros};
+
+/// Stores the jobs, in order, all or none.
+pub(crate) async fn submit(store: &PgStore, submit: Submit) -> Result<Vec<Submitted>> {
+    let Submit { jobs, lease } = submit;
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let pool = &store.shared.pools.submit;
+    let plain: Vec<&NewJob> = jobs.iter().filter(|job| job.is_plain()).collect();
+    let keyed: Vec<&NewJob> = jobs.iter().filter(|job| !job.is_plain()).collect();
+    let answers = if keyed.is_empty() {
+        let batch = PlainBatch::new(store, &plain, lease);
+        pool.query(Access::Write, PLAIN, &batch.params()).await?;
+        Vec::new()
+    } else if plain.is_empty() {
+        let json = to_json(&keyed)?;
+        answers(pool.query(Access::Write, JOBS, &[(&Json(&json), Type::JSON)]).await?)
+    } else {
+        submit_mixed(store, &plain, &keyed, lease).await?
+    };
+    store.know_lines(&jobs);
+    if let Some((_, lease)) = lease {
+        store.hold(lease, plain.iter().filter(|job| is_now(job)).map(|job| (job.id, job.tenant, None)));
+    }
+    store.refresh_lines_if_old();
+    Ok(in_order(&jobs, answers))
+}
+
+const PLAIN: &str = include_str!("sql/submit_plain.sql");
+pub(crate) const JOBS: &str = include_str!("sql/submit_jobs.sql");
+
+/// Jobs of both kinds, in one transaction.
+async fn submit_mixed(
+    store: &PgStore,
+    plain: &[&NewJob],
+    keyed: &[&NewJob],
+    lease: Option<(NodeId, LeaseId)>,
+) -> Result<Vec<Submitted>> {
+    /// Losing a deadlock is repeated this often; see `connect`.
+    const RETRIES: u32 = 8;
+    let json = to_json(keyed)?;
+    let batch = PlainBatch::new(store, plain, lease);
+    let mut conflicts = 0;
+    loop {
+        let mut conn = store.shared.pools.submit.get().await?;
+        conn.in_doubt();
+        match submit_both(&conn, &batch, &json).await {
+            Ok(answers) => {
+                conn.settled();
+                return Ok(answers);
+            }
+            Err(Failure::Conflict(_)) if conflicts < RETRIES => conflicts += 1,
+            // The connection is dropped in doubt, which ends its transaction.
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+}
+
+async fn submit_both(conn: &Conn, batch: &PlainBatch<'_>, json: &str) -> std::result::Result<Vec<Submitted>, Failure> {
+    conn.run(Access::Read, "begin").await?;
+    let rows = conn.query_inside(Access::Read, JOBS, &[(&Json(json), Type::JSON)]).await?;
+    conn.query_inside(Access::Read, PLAIN, &batch.params()).await?;
+    conn.run(Access::Write, "commit").await?;
+    Ok(answers(rows))
+}
+
+/// The jobs as the SQL surface takes them.
+pub(crate) fn to_json(jobs: &[&NewJob]) -> Result<String> {
+    serde_json::to_string(jobs).map_err(|error| Error::Internal(format!("a job cannot be written: {error}")))
+}
+
+pub(crate) fn answers(rows: Vec<tokio_postgres::Row>) -> Vec<Submitted> {
+    rows.iter().map(|row| Submitted { id: JobId::from_i64(row.get(0)), duplicate: row.get(1) }).collect()
+}
+
+/// Puts the answers for keyed jobs back between the plain ones, which always have their own ids.
+fn in_order(jobs: &[NewJob], keyed: Vec<Submitted>) -> Vec<Submitted> {
+    let mut keyed = keyed.into_iter();
+    jobs.iter()
+        .map(|job| match job.is_plain() {
+            true => Submitted { id: job.id, duplicate: false },
+            false => keyed.next().unwrap_or(Submitted { id: job.id, duplicate: false }),
+        })
+        .collect()
+}
+
+/// Whether a job is due whatever the store's clock says.
+fn is_now(job: &NewJob) -> bool {
+    match job.start {
+        Start::Now => true,
+        Start::After(delay) => delay.is_zero(),
+        Start::At(_) => false,
+    }
+}
+
+/// The rank of a priority; the lowest priority has no negative counterpart.
+pub(crate) fn rank_of(priority: Priority) -> i16 {
+    (-i32::from(priority.0)).min(i32::from(i16::MAX)) as i16
+}
+
+/// Plain jobs as parallel arrays, those of one chunk side by side, those with a start time last.
+struct PlainBatch<'a> {
+    node: Option<i64>,
+    lease: Option<i64>,
+    now: i32,
+    ids: Vec<i64>,
+    tenants: Vec<Uuid>,
+    handlers: Vec<&'a str>,
+    queues: Vec<&'a str>,
+    priorities: Vec<i16>,
+    payloads: Vec<Json<'a>>,
+    run_at: Vec<Option<Time>>,
+    delays: Vec<Option<i64>>,
+    batches: Vec<Option<i64>>,
+    correlations: Vec<Option<&'a str>>,
+    tags: Vec<Option<JsonText>>,
+    specs: Vec<Option<JsonText>>,
+    chunks: Chunks<'a>,
+}
+
+#[derive(Default)]
+struct Chunks<'a> {
+    queues: Vec<&'a str>,
+    ranks: Vec<i16>,
+    tenants: Vec<Uuid>,
+    positions: Vec<i64>,
+    from: Vec<i32>,
+    to: Vec<i32>,
+}
+
+impl<'a> PlainBatch<'a> {
+    fn new(store: &PgStore, jobs: &[&'a NewJob], lease: Option<(NodeId, LeaseId)>) -> Self {
+        let (order, now, chunks) = pack(store, jobs, lease.is_some());
+        let jobs: Vec<&NewJob> = order.into_iter().map(|n| jobs[n]).collect();
+        PlainBatch {
+            node: lease.map(|(node, _)| node.0),
+            lease: lease.map(|(_, lease)| lease.0),
+            now: now as i32,
+            ids: jobs.iter().map(|job| job.id.as_i64()).collect(),
+            tenants: jobs.iter().map(|job| job.tenant.0).collect(),
+            handlers: jobs.iter().map(|job| job.handler.as_str()).collect(),
+            queues: jobs.iter().map(|job| job.queue.as_str()).collect(),
+            priorities: jobs.iter().map(|job| job.priority.0).collect(),
+            payloads: jobs.iter().map(|job| Json(job.payload.as_str())).collect(),
+            run_at: sparse(&jobs, |job| match job.start {
+                Start::At(at) => Some(Time(at)),
+                _ => None,
+            }),
+            delays: sparse(&jobs, |job| match job.start {
+                Start::After(delay) if !delay.is_zero() => Some(micros(delay)),
+                _ => None,
+            }),
+            batches: sparse(&jobs, |job| job.batch.map(|batch| batch.0.as_i64())),
+            correlations: sparse(&jobs, |job| job.correlation_id.as_deref()),
+            tags: sparse(&jobs, |job| match job.tags.is_empty() {
+                true => None,
+                false => serde_json::to_string(&job.tags).ok().map(JsonText),
+            }),
+            specs: sparse(&jobs, |job| match job.spec.is_default() {
+                true => None,
+                false => serde_json::to_string(&job.spec).ok().map(JsonText),
+            }),
+            chunks,
+        }
+    }
+
+    fn params(&self) -> Vec<Param<'_>> {
+        vec![
+            (&self.node, Type::INT8),
+            (&self.lease, Type::INT8),
+            (&self.now, Type::INT4),
+            (&self.ids, Type::INT8_ARRAY),
+            (&self.tenants, Type::UUID_ARRAY),
+            (&self.handlers, Type::TEXT_ARRAY),
+            (&self.queues, Type::TEXT_ARRAY),
+            (&self.priorities, Type::INT2_ARRAY),
+            (&self.payloads, Type::JSON_ARRAY),
+            (&self.run_at, Type::TIMESTAMPTZ_ARRAY),
+            (&self.delays, Type::INT8_ARRAY),
+            (&self.batches, Type::INT8_ARRAY),
+            (&self.correlations, Type::TEXT_ARRAY),
+            (&self.tags, Type::JSON_ARRAY),
+            (&self.specs, Type::JSON_ARRAY),
+            (&self.chunks.queues, Type::TEXT_ARRAY),
+            (&self.chunks.ranks, Type::INT2_ARRAY),
+            (&self.chunks.tenants, Type::UUID_ARRAY),
+            (&self.chunks.positions, Type::INT8_ARRAY),
+            (&self.chunks.from, Type::INT4_ARRAY),
+            (&self.chunks.to, Type::INT4_ARRAY),
+        ]
+    }
+}
+
+/// Orders jobs by chunk and gives each chunk its position: the order, how many are due now, and the chunks.
+fn pack<'a>(store: &PgStore, jobs: &[&'a NewJob], leased: bool) -> (Vec<usize>, usize, Chunks<'a>) {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut by_line: HashMap<(&str, Priority, Uuid), usize> = HashMap::new();
+    let mut timed = Vec::new();
+    for (n, job) in jobs.iter().enumerate() {
+        if !is_now(job) {
+            timed.push(n);
+            continue;
+        }
+        let group = *by_line.entry((&job.queue, job.priority, job.tenant.0)).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push(n);
+    }
+    let mut order = Vec::with_capacity(jobs.len());
+    let mut chunks = Chunks::default();
+    let mut lines = store.shared.lines.lock();
+    for group in groups {
+        let job = jobs[group[0]];
+        let line = Line { queue: job.queue.clone(), priority: job.priority };
+        for chunk in group.chunks(CHUNK_JOBS) {
+            // Born leased, they wait nowhere; a chunk is only a fallback for a node that was declared dead meanwhile.
+            let position = match leased {
+                true => lines.positions.front(&line),
+                false => lines.positions.place(&line, job.tenant, chunk.len()),
+            };
+            chunks.queues.push(&job.queue);
+            chunks.ranks.push(rank_of(job.priority));
+            chunks.tenants.push(job.tenant.0);
+            chunks.positions.push(position);
+            chunks.from.push(order.len() as i32 + 1);
+            order.extend_from_slice(chunk);
+            chunks.to.push(order.len() as i32);
+        }
+    }
+    let now = order.len();
+    order.extend(timed);
+    (order, now, chunks)
+}
+
+/// A column that is empty where no job has a value: the server fills in nulls.
+fn sparse<'a, T>(jobs: &[&'a NewJob], value: impl Fn(&'a NewJob) -> Option<T>) -> Vec<Option<T>> {
+    let column: Vec<Option<T>> = jobs.iter().map(|job| value(job)).collect();
+    if column.iter().all(Option::is_none) { Vec::new() } else { column }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_priority_has_a_rank_and_higher_ones_come_first() {
+        assert_eq!(rank_of(Priority(i16::MIN)), i16::MAX);
+        assert_eq!(rank_of(Priority(i16::MAX)), -i16::MAX);
+        assert!(rank_of(Priority::CRITICAL) < rank_of(Priority::LOW));
+    }
+}

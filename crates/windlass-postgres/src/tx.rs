@@ -1,0 +1,205 @@
+//! Transactions that span the user's data and the job: submitting inside the user's own (SUB-3), and completing a job in
+//! the transaction its handler worked in (RUN-9). Nothing here commits on its own account.
+
+use std::ops::Deref;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient};
+use windlass_core::store::{Error, Fence, Finish, Finished, NodeId, Result, Submitted};
+use windlass_core::{JobContext, NewJob, TenantId};
+
+use crate::PgStore;
+use crate::connect::{Access, Conn, Failure, Param};
+use crate::finish::Batch;
+use crate::submit::{JOBS, answers, to_json};
+use crate::types::Json;
+
+/// A transaction for the handler of one job. Run statements on it as on a [`Client`]; do not send `BEGIN` or `COMMIT`.
+/// `app.tenant_id` is set to the job's tenant until it ends. Dropped without `complete` or `commit`, it is rolled back.
+pub struct PgJobTx {
+    conn: Conn,
+    store: PgStore,
+    node: NodeId,
+    fence: Fence,
+}
+
+impl std::fmt::Debug for PgJobTx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PgJobTx").field("fence", &self.fence).finish_non_exhaustive()
+    }
+}
+
+impl Deref for PgJobTx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.conn.client()
+    }
+}
+
+impl PgStore {
+    /// Opens a transaction for the handler of the job that `fence` names, with the tenant set for row-level security.
+    pub async fn begin_job_tx(&self, node: NodeId, fence: Fence, tenant: TenantId) -> Result<PgJobTx> {
+        let mut conn = self.shared.pools.tx.get().await?;
+        conn.in_doubt();
+        conn.run(Access::Read, "begin").await?;
+        let tenant = tenant.to_string();
+        let params: [Param<'_>; 1] = [(&tenant, Type::TEXT)];
+        conn.query_inside(Access::Read, "select set_config('app.tenant_id', $1, true)", &params).await?;
+        Ok(PgJobTx { conn, store: self.clone(), node, fence })
+    }
+}
+
+impl PgJobTx {
+    /// Ends the job as succeeded and commits, all or nothing. False if the fence is lost or a cancel came first: then
+    /// everything is rolled back, and the job is not this attempt's to end.
+    pub async fn complete(mut self, finish: Finish) -> Result<bool> {
+        let finishes = [finish];
+        let batch = Batch::new(&self.store, self.node, &finishes)?;
+        let rows = self.conn.query_inside(Access::Read, batch.sql(), &batch.params()).await?;
+        let row = rows.first().ok_or_else(|| Error::Internal("no answer to a finish".into()))?;
+        let finished = batch.answers(row, 1);
+        if finished != [Finished::Accepted(windlass_core::Status::Succeeded)] {
+            self.conn.run(Access::Read, "rollback").await?;
+            self.conn.settled();
+            return Ok(false);
+        }
+        self.conn.run(Access::Write, "commit").await?;
+        self.conn.settled();
+        let keys = self.store.let_go(&finishes, &finished);
+        crate::finish::pass_on(&self.store, keys).await;
+        Ok(true)
+    }
+
+    /// Commits the handler's writes and leaves the job running.
+    pub async fn commit(mut self) -> Result<()> {
+        self.conn.run(Access::Write, "commit").await?;
+        self.conn.settled();
+        Ok(())
+    }
+
+    /// Undoes the handler's writes.
+    pub async fn rollback(mut self) -> Result<()> {
+        self.conn.run(Access::Read, "rollback").await?;
+        self.conn.settled();
+        Ok(())
+    }
+}
+
+/// Opens a transaction for a running handler (RUN-8): `app.tenant_id` is set to the job's tenant until it ends, and
+/// [`HandlerTx::complete`] ends the job together with the handler's writes (RUN-9).
+///
+/// ```
+/// use windlass_core::{JobContext, JobError};
+/// use windlass_postgres::transaction;
+///
+/// async fn charge(_: (), ctx: JobContext, cents: i64) -> Result<i64, JobError> {
+///     let tx = transaction(&ctx).await?;
+///     tx.execute("insert into charge (cents) values ($1)", &[&cents]).await?;
+///     tx.complete(&cents).await?; // the row and the job's success commit together, or neither does
+///     Ok(cents)
+/// }
+/// # let _ = charge;
+/// ```
+pub async fn transaction(ctx: &JobContext) -> std::result::Result<HandlerTx, windlass_core::Error> {
+    let store = ctx.store().and_then(|store| store.as_any().downcast_ref::<PgStore>());
+    let store = store.ok_or_else(|| Error::Refused("the job is not kept in PostgreSQL".into()))?;
+    let tx = store.begin_job_tx(ctx.node(), ctx.fence(), ctx.tenant()).await?;
+    Ok(HandlerTx { tx, ctx: ctx.clone() })
+}
+
+/// The transaction of a running handler. Run statements on it as on a [`Client`]; dropped, it is rolled back.
+#[derive(Debug)]
+pub struct HandlerTx {
+    tx: PgJobTx,
+    ctx: JobContext,
+}
+
+impl Deref for HandlerTx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.tx
+    }
+}
+
+impl HandlerTx {
+    /// Ends the job as succeeded with `output` and commits, all or nothing; return `output` from the handler afterwards.
+    /// [`windlass_core::Error::LeaseLost`] if the job is not this attempt's any more or was canceled: all is rolled back.
+    pub async fn complete<T>(self, output: &T) -> std::result::Result<(), windlass_core::Error>
+    where
+        T: serde::Serialize + ?Sized,
+    {
+        let finish = self.ctx.success(output)?;
+        if !self.tx.complete(finish).await? {
+            self.ctx.fence_refused();
+            return Err(windlass_core::Error::LeaseLost(self.ctx.job_id()));
+        }
+        self.ctx.completed_in_transaction();
+        Ok(())
+    }
+
+    /// Commits the handler's writes and leaves the job running.
+    pub async fn commit(self) -> Result<()> {
+        self.tx.commit().await
+    }
+
+    /// Undoes the handler's writes.
+    pub async fn rollback(self) -> Result<()> {
+        self.tx.rollback().await
+    }
+}
+
+/// Submits inside a transaction of `tokio-postgres`: the jobs exist exactly if it commits.
+pub async fn submit_in<C: GenericClient + Sync>(transaction: &C, jobs: &[NewJob]) -> Result<Vec<Submitted>> {
+    let json = to_json(&jobs.iter().collect::<Vec<_>>())?;
+    let params: [Param<'_>; 1] = [(&Json(&json), Type::JSON)];
+    match transaction.query_typed(JOBS, &params).await {
+        Ok(rows) => Ok(answers(rows)),
+        Err(error) => Err(Failure::of(error, Access::Read).into()),
+    }
+}
+
+/// The statement of [`submit_in`] for drivers that bind JSON as text.
+#[cfg(any(feature = "sqlx", feature = "seaorm"))]
+const JOBS_FROM_TEXT: &str = "select id, duplicate from windlass.submit_jobs($1::text::json)";
+
+/// Submits inside a transaction of `sqlx`: the jobs exist exactly if it commits.
+#[cfg(feature = "sqlx")]
+pub async fn submit_in_sqlx<'e, E>(executor: E, jobs: &[NewJob]) -> Result<Vec<Submitted>>
+where
+    E: sqlx::PgExecutor<'e>,
+{
+    let json = to_json(&jobs.iter().collect::<Vec<_>>())?;
+    let rows: Vec<(i64, bool)> = sqlx::query_as(JOBS_FROM_TEXT)
+        .bind(json)
+        // Unnamed, so that it works behind PgBouncer.
+        .persistent(false)
+        .fetch_all(executor)
+        .await
+        .map_err(|error| match error {
+            sqlx::Error::Database(db) => Error::Internal(db.to_string()),
+            other => Error::Unavailable(other.to_string()),
+        })?;
+    let submitted = |(id, duplicate)| Submitted { id: windlass_core::JobId::from_i64(id), duplicate };
+    Ok(rows.into_iter().map(submitted).collect())
+}
+
+/// Submits inside a transaction of SeaORM: the jobs exist exactly if it commits.
+#[cfg(feature = "seaorm")]
+pub async fn submit_in_seaorm<C>(transaction: &C, jobs: &[NewJob]) -> Result<Vec<Submitted>>
+where
+    C: sea_orm::ConnectionTrait,
+{
+    let json = to_json(&jobs.iter().collect::<Vec<_>>())?;
+    let statement =
+        sea_orm::Statement::from_sql_and_values(sea_orm::DbBackend::Postgres, JOBS_FROM_TEXT, [json.into()]);
+    let internal = |error: sea_orm::DbErr| Error::Internal(error.to_string());
+    let rows = transaction.query_all_raw(statement).await.map_err(internal)?;
+    let submitted = |row: &sea_orm::QueryResult| {
+        let id: i64 = row.try_get_by_index(0).map_err(internal)?;
+        let duplicate: bool = row.try_get_by_index(1).map_err(internal)?;
+        Ok(Submitted { id: windlass_core::JobId::from_i64(id), duplicate })
+    };
+    rows.iter().map(submitted).collect()
+}

@@ -1,0 +1,5 @@
+-- The audit log, newest first: of tenant ?1 or all, action ?2 or all, target ?3 or all.
+SELECT at, actor, tenant, action, target, detail
+FROM windlass_audit
+WHERE (?1 IS NULL OR tenant = ?1) AND (?2 IS NULL OR action = ?2) AND (?3 IS NULL OR target = ?3)
+ORDER BY n DESC LIMIT ?4;

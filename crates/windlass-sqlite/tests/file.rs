@@ -1,0 +1,242 @@
+//! The file itself: who may open it, what survives, and the application's transactions in it.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bench, open, succeed};
+use windlass_core::store::{CancelReply, Error, Fence, Finish, Finished, Store, Submit, suspect_queue};
+use windlass_core::{JobId, Scope, Start, Status};
+use windlass_sqlite::{SqliteStore, TxError, migrations_sql, rusqlite};
+
+#[tokio::test]
+async fn a_second_opening_is_refused_with_a_way_out() {
+    let b = Bench::new().await;
+    let error = SqliteStore::open(b.path()).expect_err("refused");
+    assert!(matches!(&error, Error::Refused(_)), "{error:?}");
+    let message = error.to_string();
+    assert!(message.contains("jobs.db") && message.contains("read-only"), "{message}");
+    assert!(message.contains(&std::process::id().to_string()), "{message}");
+    let linked = b.path().with_file_name("link.db");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(b.path(), &linked).expect("links");
+        assert!(matches!(SqliteStore::open(&linked), Err(Error::Refused(_))), "under any name");
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_opening_sees_what_is_committed_and_writes_nothing() {
+    let b = Bench::new().await;
+    let id = b.submit_one(b.job()).await;
+    let reader = SqliteStore::open_read_only(b.path()).expect("opens");
+    assert_eq!(reader.get(Scope::All, &[id]).await.expect("reads")[0].status, Status::Pending);
+    let job = b.claim_one().await;
+    b.finish(&job, succeed()).await;
+    assert_eq!(reader.counts(Scope::All).await.expect("counts").get(Status::Succeeded), 1);
+    let refused = reader.cancel(Scope::All, id, "ann", "").await.expect_err("refused");
+    assert!(matches!(refused, Error::Refused(_)));
+    assert!(reader.register(common::new_node()).await.is_err());
+    let missing = SqliteStore::open_read_only(b.path().with_file_name("none.db"));
+    assert!(matches!(missing, Err(Error::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn everything_goes_on_after_the_file_is_opened_again() {
+    let b = Bench::new().await;
+    let (held, waiting, mut later, mut first, mut second) = (b.job(), b.job(), b.job(), b.job(), b.job());
+    later.start = Start::After(Duration::from_secs(5));
+    (first.ordering_key, second.ordering_key) = (Some("k".into()), Some("k".into()));
+    let ids = [held.id, waiting.id, later.id, first.id, second.id];
+    b.submit(vec![held, waiting, later, first, second]).await;
+    let withdrawn = b.submit_one(b.job()).await;
+    assert_eq!(b.store.cancel(Scope::All, withdrawn, "ann", "").await.expect("cancels"), CancelReply::Canceled);
+    let old = b.claim_one().await;
+    assert_eq!(old.id, ids[0]);
+    let old_node = b.node;
+
+    let b = b.reopen().await;
+    assert_eq!(b.finish_as(old_node, &old, succeed()).await, Finished::Fenced);
+    let record = b.the(ids[0]).await;
+    assert_eq!((record.status, record.recoveries), (Status::Pending, 1), "at once, without waiting for the lease");
+    let suspects = b.claim_from(&suspect_queue("default"), 5).await;
+    assert_eq!(suspects.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[0]]);
+    let ready: Vec<JobId> = b.claim(10).await.iter().map(|job| job.id).collect();
+    assert_eq!(ready, [ids[1], ids[3]]);
+    b.advance(Duration::from_secs(5));
+    assert_eq!(b.store.promote(10).await.expect("promotes").jobs, 1);
+    assert_eq!(b.store.open_gates(10).await.expect("opens"), 0);
+    let counts = b.store.counts(Scope::All).await.expect("counts");
+    let seen = [Status::Pending, Status::Blocked, Status::Running, Status::Canceled].map(|s| counts.get(s));
+    assert_eq!(seen, [1, 1, 3, 1]);
+}
+
+#[tokio::test]
+async fn new_chunks_stand_behind_those_found_in_the_file() {
+    let b = Bench::new().await;
+    b.submit((0..300).map(|_| b.job()).collect()).await;
+    let first: Vec<_> = b.claim(10).await.iter().map(|job| job.id).collect();
+    b.store.deregister(b.node).await.expect("deregisters");
+    let b = b.reopen().await;
+    let last = b.submit_one(b.job()).await;
+    let order: Vec<_> = b.claim(1_000).await.iter().map(|job| job.id).collect();
+    assert_eq!((order.len(), &order[..10]), (301, &first[..]), "those that were released come first");
+    assert_eq!(order.last(), Some(&last));
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_refused() {
+    let b = Bench::new().await;
+    let (path, clock) = (b.path(), b.clock.clone());
+    let dir = path.parent().expect("a directory").to_owned();
+    let copy = dir.join("newer.db");
+    let target = copy.display().to_string();
+    b.store.transaction(move |tx| tx.execute_batch("CREATE TABLE mine (x)")).await.expect("commits");
+    drop(b.store);
+    std::fs::copy(&path, &copy).expect("copies");
+    let conn = rusqlite::Connection::open(&copy).expect("opens");
+    conn.execute("INSERT INTO windlass_schema (version) VALUES (99)", []).expect("writes");
+    drop(conn);
+    let error = open(&copy, &clock).expect_err("refused");
+    let message = error.to_string();
+    assert!(matches!(error, Error::Refused(_)) && message.contains("99") && message.contains('1'), "{message}");
+    assert!(message.contains(&target) || message.contains("newer.db"));
+    assert!(matches!(SqliteStore::open_read_only(&copy), Err(Error::Refused(_))));
+    assert!(migrations_sql().contains("CREATE TABLE windlass_job "));
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("letter.txt");
+    std::fs::write(&path, "dear reader, ".repeat(1_000)).expect("writes");
+    let error = SqliteStore::open(&path).expect_err("refused");
+    assert!(error.to_string().contains("letter.txt"), "{error}");
+    assert_eq!(std::fs::read(&path).expect("reads").len(), 13_000, "and left as it was");
+}
+
+#[tokio::test]
+async fn jobs_and_business_writes_commit_together_or_not_at_all() {
+    let b = Bench::new().await;
+    let make = "CREATE TABLE invoice (number INTEGER)";
+    b.store.transaction(move |tx| tx.execute_batch(make)).await.expect("commits");
+    let invoices = async || {
+        let count = |tx: &windlass_sqlite::SqliteTx<'_>| tx.query_row("SELECT count(*) FROM invoice", [], |r| r.get(0));
+        b.store.transaction::<i64, rusqlite::Error, _>(count).await.expect("reads")
+    };
+
+    let job = b.job();
+    let (id, jobs) = (job.id, vec![job]);
+    let stored = b
+        .store
+        .transaction(move |tx| -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
+            tx.execute("INSERT INTO invoice VALUES (1)", [])?;
+            Ok(tx.submit(&jobs)?)
+        })
+        .await
+        .expect("commits");
+    assert_eq!(stored[0].id, id);
+    assert_eq!((b.the(id).await.status, invoices().await), (Status::Pending, 1));
+    tokio::time::timeout(Duration::from_secs(5), b.store.wait_for_wake()).await.expect("rung");
+
+    let jobs = vec![b.job()];
+    let rejected_id = jobs[0].id;
+    let rejected = b
+        .store
+        .transaction(move |tx| {
+            tx.execute("INSERT INTO invoice VALUES (2)", []).map_err(|_| "sql")?;
+            tx.submit(&jobs).map_err(|_| "store")?;
+            Err::<(), _>("changed my mind")
+        })
+        .await;
+    assert!(matches!(rejected, Err(TxError::Rejected("changed my mind"))));
+    let jobs = vec![b.job()];
+    let panicked = b
+        .store
+        .transaction(move |tx| -> Result<(), ()> {
+            tx.execute("INSERT INTO invoice VALUES (3)", []).expect("writes");
+            tx.submit(&jobs).expect("stores");
+            panic!("out of paper")
+        })
+        .await;
+    assert!(matches!(panicked, Err(TxError::Panicked(message)) if message == "out of paper"));
+    assert!(b.record(rejected_id).await.is_none());
+    assert_eq!((b.claim(10).await.len(), invoices().await), (1, 1));
+}
+
+#[tokio::test]
+async fn a_closure_that_ends_the_transaction_is_found_out() {
+    let b = Bench::new().await;
+    for sql in ["COMMIT", "ROLLBACK", "COMMIT; BEGIN", "ROLLBACK; BEGIN"] {
+        let result = b.store.transaction(move |tx| tx.execute_batch(sql)).await;
+        assert!(matches!(result, Err(TxError::Store(Error::Refused(_)))), "{sql}: {result:?}");
+    }
+    let id = b.submit_one(b.job()).await;
+    assert_eq!(b.claim_one().await.id, id, "the writer goes on");
+}
+
+#[tokio::test]
+async fn a_job_completes_with_the_writes_of_its_handler() {
+    let b = Bench::new().await;
+    b.store.transaction(|tx| tx.execute_batch("CREATE TABLE sent (job TEXT)")).await.expect("commits");
+    b.submit((0..3).map(|_| b.job()).collect()).await;
+    let jobs = b.claim(3).await;
+    let completion = |n: usize| Finish {
+        fence: Fence { job: jobs[n].id, lease: jobs[n].lease },
+        attempt: jobs[n].attempt(),
+        ran: Duration::from_secs(1),
+        transition: succeed(),
+        follow_up: None,
+    };
+    let send = |tx: &windlass_sqlite::SqliteTx<'_>| tx.execute("INSERT INTO sent VALUES ('x')", []);
+    let sent = async || {
+        let count = |tx: &windlass_sqlite::SqliteTx<'_>| tx.query_row("SELECT count(*) FROM sent", [], |r| r.get(0));
+        b.store.transaction::<i64, rusqlite::Error, _>(count).await.expect("reads")
+    };
+    b.store.complete_in(b.node, completion(0), send).await.expect("commits");
+    assert_eq!((b.the(jobs[0].id).await.status, sent().await), (Status::Succeeded, 1));
+
+    let again = b.store.complete_in(b.node, completion(0), send).await;
+    assert!(matches!(again, Err(TxError::LeaseLost(id)) if id == jobs[0].id));
+    b.store.cancel(Scope::All, jobs[1].id, "ann", "").await.expect("cancels");
+    let canceled = b.store.complete_in(b.node, completion(1), send).await;
+    assert!(matches!(canceled, Err(TxError::CancelRequested(_))));
+    let failing = |tx: &windlass_sqlite::SqliteTx<'_>| {
+        tx.execute("INSERT INTO sent VALUES ('y')", []).expect("writes");
+        Err::<(), _>("no")
+    };
+    assert!(matches!(b.store.complete_in(b.node, completion(2), failing).await, Err(TxError::Rejected("no"))));
+    assert_eq!((b.the(jobs[2].id).await.status, sent().await), (Status::Running, 1), "nothing else was kept");
+    assert_eq!(b.finish(&jobs[2], succeed()).await, Finished::Accepted(Status::Succeeded));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_at_once_share_transactions_and_nothing_is_lost() {
+    let b = std::sync::Arc::new(Bench::new().await);
+    let callers: Vec<_> = (0..32)
+        .map(|_| {
+            let b = b.clone();
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let jobs = vec![b.job()];
+                    b.store.submit(Submit { jobs, lease: None }).await.expect("submits");
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.expect("ends");
+    }
+    let mut seen = std::collections::HashSet::new();
+    loop {
+        let jobs = b.claim(50).await;
+        if jobs.is_empty() {
+            break;
+        }
+        assert!(jobs.iter().all(|job| seen.insert(job.id)), "claimed twice");
+        let done = jobs.iter().map(|job| common::finish(job, succeed())).collect();
+        let answers = b.store.finish(b.node, done).await.expect("finishes");
+        assert!(answers.iter().all(|answer| *answer == Finished::Accepted(Status::Succeeded)));
+    }
+    assert_eq!(seen.len(), 640);
+}

@@ -1,0 +1,212 @@
+//! What the service promises its users, once for every store: each behaviour is an async function over a fresh store,
+//! driven through the public API. Store crates hold only the call to `behaviour_tests!`. The store-level twin is
+//! `conformance`.
+
+mod failing;
+mod ordering;
+mod running;
+mod steering;
+mod submitting;
+
+pub use failing::*;
+pub use ordering::*;
+pub use running::*;
+pub use steering::*;
+pub use submitting::*;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use uuid::Uuid;
+use windlass_core::store::Store;
+use windlass_core::{Builder, JobId, JobService, RetryPolicy, SecurityContext, Status, TenantId};
+
+/// Calls `$callback! { ($args) name [requirements], … }` with every behaviour. The one list of them.
+#[macro_export]
+macro_rules! for_each_behaviour {
+    ($callback:path, ($($args:tt)*)) => {
+        $callback! { ($($args)*)
+            a_submitted_job_runs_and_its_result_can_be_read ["SUB-1", "RUN-1", "RUN-3"],
+            a_plain_function_is_a_handler_with_state ["RUN-1"],
+            options_reach_the_handler ["SUB-2", "RUN-8"],
+            many_jobs_are_submitted_in_order_with_one_batch ["SUB-4"],
+            a_bad_batch_names_every_bad_item_and_stores_nothing ["SUB-5", "SUB-9"],
+            a_partial_batch_stores_what_is_good ["SUB-5"],
+            concurrent_submits_are_coalesced ["SUB-4"],
+            sixty_four_submits_with_one_key_make_one_job ["SUB-6"],
+            equal_content_is_one_job_while_it_waits ["SUB-7"],
+            bad_input_is_refused_by_field_and_nothing_is_written ["SUB-8", "SUB-9", "SUB-10"],
+            an_unknown_handler_is_refused_unless_another_node_has_it ["SUB-10"],
+            spawned_closures_have_status_cancel_and_backpressure ["SUB-11"],
+            a_spawned_closure_can_panic_and_time_out ["SUB-11"],
+            submit_and_wait_returns_the_typed_output_and_error ["SUB-12"],
+            many_waiters_share_one_look ["SUB-12"],
+            a_job_starts_within_milliseconds_of_its_submit ["RUN-3"],
+            handlers_run_on_threads_of_their_own ["RUN-2"],
+            a_job_longer_than_the_lease_runs_once ["RUN-4", "RUN-13"],
+            a_timeout_cancels_then_aborts_and_is_retried ["RUN-6"],
+            a_blocked_thread_is_written_off ["RUN-6"],
+            a_panic_is_a_failed_attempt ["RUN-7"],
+            a_checkpoint_survives_the_attempt ["RUN-8"],
+            shutdown_hands_running_jobs_back_without_cost ["RUN-10"],
+            no_more_jobs_run_than_the_node_and_the_handler_allow ["RUN-11"],
+            a_job_waits_for_a_node_that_has_its_handler ["RUN-12"],
+            a_job_nobody_can_run_becomes_a_dead_letter ["RUN-12"],
+            a_higher_priority_starts_first ["ORD-1"],
+            bands_share_capacity_and_low_is_not_starved ["ORD-2"],
+            strict_bands_serve_the_best_first ["ORD-2"],
+            a_flood_of_one_tenant_does_not_hold_up_another ["ORD-3"],
+            an_ordering_key_runs_one_at_a_time_in_order ["ORD-4"],
+            failures_are_retried_until_success ["ERR-1"],
+            a_terminal_error_is_a_dead_letter_at_once ["ERR-2"],
+            every_attempt_is_in_the_history ["ERR-3"],
+            dead_letters_are_listed_replayed_and_purged ["ERR-4"],
+            a_paced_replay_stops_when_too_many_fail_again ["ERR-4"],
+            callbacks_run_exactly_once ["ERR-5"],
+            a_handler_can_snooze_and_discard ["ERR-7"],
+            lists_filter_and_page ["OPS-1"],
+            progress_is_streamed_and_resumable ["OPS-2"],
+            a_waiting_job_is_canceled_at_once ["OPS-3"],
+            a_running_job_is_canceled_cooperatively_then_by_force ["OPS-3"],
+            a_cancel_from_another_node_reaches_the_handler ["OPS-3"],
+            a_pause_holds_handler_tenant_or_everything ["OPS-4"],
+            operator_actions_are_in_the_audit_log ["OPS-5"],
+            ended_jobs_are_removed_after_their_retention ["OPS-7"],
+            subscribers_see_status_events_of_their_tenant ["OPS-8"],
+            tick_runs_at_most_n_jobs_in_the_callers_process ["OPS-9"],
+            jobs_can_be_checked_out_and_marked_by_hand ["OPS-10"],
+            a_delayed_job_starts_when_it_is_due ["TIM-1", "TIM-3"],
+            why_names_what_a_job_waits_for ["BEY-1"],
+            expired_and_overdue_jobs_do_not_start ["BEY-4"],
+        }
+    };
+}
+
+macro_rules! list {
+    (() $($name:ident [$($id:literal),*],)*) => {
+        /// Every behaviour with the requirements it shows.
+        pub const BEHAVIOURS: &[(&str, &[&str])] = &[$((stringify!($name), &[$($id),*])),*];
+    };
+}
+for_each_behaviour!(list, ());
+
+/// Makes one test of each behaviour. The argument is an async function that returns a fresh store and a guard that
+/// keeps it alive.
+#[macro_export]
+macro_rules! behaviour_tests {
+    ($make:ident) => {
+        $crate::for_each_behaviour!($crate::make_behaviour_tests, ($make));
+    };
+}
+
+/// The part of `behaviour_tests!` that `for_each_behaviour!` calls.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! make_behaviour_tests {
+    (($make:ident) $($name:ident [$($id:literal),*],)*) => {
+        mod behaviour {
+            $(
+                #[test]
+                fn $name() {
+                    $crate::behaviour::check(async {
+                        let (store, _guard) = super::$make().await;
+                        $crate::behaviour::$name(store).await;
+                    });
+                }
+            )*
+        }
+    };
+}
+
+/// Runs one behaviour with a limit, so that a hang fails and says so.
+pub fn check(behaviour: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime can be built").block_on(async {
+        tokio::time::timeout(TIME_LIMIT, behaviour).await.expect("the behaviour ends within its time limit");
+    });
+}
+
+/// Far above what any behaviour takes, also on a busy machine.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long anything that should happen soon is waited for.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) fn tenant(n: u128) -> SecurityContext {
+    SecurityContext::new(TenantId(Uuid::from_u128(n))).with_user(format!("user-{n}"))
+}
+
+/// A service with short waits.
+pub(crate) fn service(store: &Arc<dyn Store>) -> Builder {
+    JobService::builder(store.clone()).configure(|config| {
+        config.poll = Duration::from_millis(200);
+        config.grace = Duration::from_millis(200);
+        config.shutdown_deadline = Duration::from_secs(5);
+        config.retention_floor = Duration::ZERO;
+        config.concurrency = 16;
+    })
+}
+
+/// Retries without delay.
+pub(crate) fn quick_retries(attempts: u16) -> RetryPolicy {
+    RetryPolicy::fixed(attempts, Duration::from_millis(1))
+}
+
+/// Waits until `probe` says so, and fails with `what` if it does not soon.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut probe: impl FnMut() -> F) {
+    let wait = async {
+        while !probe().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("waited for: {what}"));
+}
+
+pub(crate) async fn until_status(jobs: &JobService, ctx: &SecurityContext, id: JobId, status: Status) {
+    until(&format!("job {id} to be {status}"), || async {
+        jobs.get(ctx, id).await.is_ok_and(|record| record.status == status)
+    })
+    .await;
+}
+
+/// Counts things, from handlers.
+#[derive(Clone, Default)]
+pub(crate) struct Counter(Arc<AtomicUsize>);
+
+impl Counter {
+    pub(crate) fn add(&self) -> usize {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub(crate) fn remove(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A handler that stays until it is let go.
+#[derive(Clone)]
+pub(crate) struct Door {
+    open: tokio::sync::watch::Sender<bool>,
+    pub(crate) waiting: Counter,
+}
+
+impl Door {
+    pub(crate) fn closed() -> Door {
+        Door { open: tokio::sync::watch::Sender::new(false), waiting: Counter::default() }
+    }
+
+    pub(crate) fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    pub(crate) async fn pass(&self) {
+        self.waiting.add();
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
+    }
+}

@@ -1,0 +1,344 @@
+//! A PostgreSQL server for one test run or one test: made, stopped, killed, started again and removed. Called by `xtask`
+//! and by tests of faults. Never holds a connection: tests bring their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::binaries;
+use super::process::{LOOK_EVERY, PATIENCE, ServerProcess, free_port};
+
+/// The superuser; everyone may log in as it, from this machine, without a password.
+const SUPERUSER: &str = "postgres";
+
+/// How a server is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PostgresOptions {
+    /// Whether a commit waits for the disk. On by default, because promises about durability are tested with it.
+    pub fsync: bool,
+    /// The size of the page cache, as PostgreSQL writes it.
+    pub shared_buffers: String,
+    /// How many connections it accepts.
+    pub max_connections: u16,
+    /// Further settings, by name; they win over those above.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        PostgresOptions { fsync: true, shared_buffers: "128MB".into(), max_connections: 200, settings: Vec::new() }
+    }
+}
+
+impl PostgresOptions {
+    /// The default options.
+    pub fn new() -> Self {
+        PostgresOptions::default()
+    }
+
+    /// Sets any setting of `postgresql.conf`.
+    #[must_use]
+    pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// How a server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopMode {
+    /// Ends sessions, writes a checkpoint, then ends.
+    Fast,
+    /// Ends at once; the next start recovers from the log.
+    Immediate,
+}
+
+/// A PostgreSQL server that is gone, with its data, when this is dropped or the process ends in any way.
+///
+/// ```no_run
+/// use windlass_testkit::servers::{PostgresOptions, PostgresServer};
+/// # fn main() -> anyhow::Result<()> {
+/// let mut server = PostgresServer::start(PostgresOptions::new())?;
+/// server.create_database("jobs")?;
+/// println!("{}", server.url("jobs"));
+/// server.kill_9();
+/// server.start_again()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct PostgresServer {
+    process: ServerProcess,
+    bin_dir: PathBuf,
+    port: u16,
+    options: PostgresOptions,
+}
+
+impl PostgresServer {
+    /// Makes a new server and waits until it accepts connections. Installs Debian's package first if there is none and
+    /// this process is root.
+    pub fn start(options: PostgresOptions) -> Result<Self> {
+        let bin_dir = binaries::postgres()?;
+        let process = ServerProcess::prepare("postgres", "QUIT")?;
+        let mut server = PostgresServer { process, bin_dir, port: free_port()?, options };
+        server.make_data()?;
+        server.start_on_free_port()?;
+        Ok(server)
+    }
+
+    /// The URL of a database over TCP.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://{SUPERUSER}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The URL of the database that is always there, from which others are created.
+    pub fn admin_url(&self) -> String {
+        self.url("postgres")
+    }
+
+    /// The port on 127.0.0.1; the same for the server's whole life.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory of the server's unix socket.
+    pub fn socket_dir(&self) -> &Path {
+        self.process.dir()
+    }
+
+    /// The main process, while there is one.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.pid()
+    }
+
+    /// What the server has logged last, for the messages of failed tests.
+    pub fn log_tail(&self) -> String {
+        self.process.log_tail()
+    }
+
+    /// Creates a database; fails if there is one of that name.
+    pub fn create_database(&self, name: &str) -> Result<()> {
+        self.create_database_through(self.port, name)
+    }
+
+    /// The same through whatever listens on `port`.
+    pub(super) fn create_database_through(&self, port: u16, name: &str) -> Result<()> {
+        let mut createdb = self.process.command(&self.bin_dir.join("createdb"));
+        createdb.args(["--no-password", "--host", "127.0.0.1", "--username", SUPERUSER, "--port"]);
+        createdb.arg(port.to_string()).arg("--").arg(name);
+        run(createdb, "createdb")
+    }
+
+    /// Sets a setting for the next start.
+    pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.options.settings.push((name.into(), value.into()));
+    }
+
+    /// Stops the server and waits until it has ended. Nothing happens if it is not running.
+    pub fn stop(&mut self, mode: StopMode) -> Result<()> {
+        match mode {
+            StopMode::Fast => self.process.stop("INT"),
+            StopMode::Immediate => self.process.stop("QUIT"),
+        }
+    }
+
+    /// Kills every process of the server at once, as a crash of its machine would.
+    pub fn kill_9(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts the server again on its data and port, and waits until it accepts connections.
+    pub fn start_again(&mut self) -> Result<()> {
+        ensure!(self.pid().is_none(), "the server is running already");
+        // Sessions of a killed server may take a moment to notice and keep its memory until then; the server refuses to
+        // start while they do.
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.run() {
+                Err(error) if in_use(&error) && Instant::now() < deadline => thread::sleep(LOOK_EVERY),
+                result => return result,
+            }
+        }
+    }
+
+    /// Stops the server and starts it again.
+    pub fn restart(&mut self, mode: StopMode) -> Result<()> {
+        self.stop(mode)?;
+        self.start_again()
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.process.dir().join("data")
+    }
+
+    fn make_data(&self) -> Result<()> {
+        let mut initdb = self.process.command(&self.bin_dir.join("initdb"));
+        initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--username", SUPERUSER]);
+        initdb.arg("--pgdata").arg(self.data_dir());
+        run(initdb, "initdb")
+    }
+
+    /// Another process may take the port between the look and the start.
+    fn start_on_free_port(&mut self) -> Result<()> {
+        const TRIES: usize = 5;
+        for _ in 1..TRIES {
+            match self.run() {
+                Err(error) if error.to_string().contains("could not bind") => self.port = free_port()?,
+                result => return result,
+            }
+        }
+        self.run()
+    }
+
+    fn run(&mut self) -> Result<()> {
+        // Only this start's words count when it is asked why it failed.
+        let _ = fs::remove_file(self.process.log());
+        let mut postgres = self.process.command(&self.bin_dir.join("postgres"));
+        postgres.arg("-D").arg(self.data_dir());
+        for (name, value) in self.settings() {
+            postgres.arg("-c").arg(format!("{name}={value}"));
+        }
+        self.process.spawn(postgres)?;
+        let pid_file = self.data_dir().join("postmaster.pid");
+        self.process.wait_until_ready(|process| is_ready(&pid_file, process.pid()))
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        let on_off = |on| if on { "on" } else { "off" };
+        let mut settings: Vec<(String, String)> = vec![
+            ("listen_addresses".into(), "127.0.0.1".into()),
+            ("port".into(), self.port.to_string()),
+            ("unix_socket_directories".into(), self.process.dir().display().to_string()),
+            ("fsync".into(), on_off(self.options.fsync).into()),
+            ("shared_buffers".into(), self.options.shared_buffers.clone()),
+            ("max_connections".into(), self.options.max_connections.to_string()),
+        ];
+        settings.extend(self.options.settings.iter().cloned());
+        settings
+    }
+}
+
+/// Whether the server has written into its pid file that it accepts connections: what `pg_ctl --wait` looks at. The
+/// first line tells a file that a killed predecessor left behind.
+fn is_ready(pid_file: &Path, pid: Option<u32>) -> bool {
+    let Ok(text) = fs::read_to_string(pid_file) else { return false };
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    const STATUS_LINE: usize = 7;
+    lines.first().and_then(|line| line.parse().ok()) == pid && lines.get(STATUS_LINE) == Some(&"ready")
+}
+
+fn in_use(error: &anyhow::Error) -> bool {
+    let message = error.to_string();
+    message.contains("pre-existing shared memory block") || message.contains("is still in use")
+}
+
+fn run(mut command: Command, name: &str) -> Result<()> {
+    let output = command.stdout(Stdio::null()).output().with_context(|| format!("run {name}"))?;
+    if !output.status.success() {
+        bail!("{name} failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    fn start() -> PostgresServer {
+        PostgresServer::start(PostgresOptions::new()).expect("a PostgreSQL server starts")
+    }
+
+    /// There is no client here, but a database cannot be created twice.
+    fn has_database(server: &PostgresServer, name: &str) -> bool {
+        match server.create_database(name) {
+            Ok(()) => false,
+            Err(error) if error.to_string().contains("already exists") => true,
+            Err(error) => panic!("createdb failed otherwise: {error:#}"),
+        }
+    }
+
+    #[test]
+    fn what_is_committed_survives_kill_9_and_restarts() {
+        let mut server = start();
+        let (url, first) = (server.url("kept"), server.pid());
+        server.create_database("kept").expect("create");
+        server.kill_9();
+        assert_eq!(server.pid(), None);
+        assert!(server.create_database("refused").is_err(), "nobody answers after a kill");
+        server.start_again().expect("start after a kill");
+        assert!(has_database(&server, "kept"));
+        server.set("work_mem", "8MB");
+        for mode in [StopMode::Fast, StopMode::Immediate] {
+            server.restart(mode).expect("restart");
+            assert!(has_database(&server, "kept"));
+        }
+        assert_eq!(server.url("kept"), url);
+        assert_ne!(server.pid(), first);
+    }
+
+    #[test]
+    fn a_dropped_server_leaves_nothing_behind() {
+        let server = start();
+        let (dir, pid) = (server.socket_dir().to_owned(), server.pid().expect("running"));
+        drop(server);
+        assert!(!dir.exists());
+        assert!(!is_alive(pid));
+    }
+
+    #[test]
+    fn a_setting_that_is_refused_is_reported_with_the_log() {
+        let options = PostgresOptions::new().setting("max_connections", "many");
+        let error = PostgresServer::start(options).expect_err("refused").to_string();
+        assert!(error.contains("max_connections"), "{error}");
+    }
+
+    /// The owner is this test itself in a second process, which is killed so that no destructor of it runs.
+    #[test]
+    fn a_server_ends_with_its_owner_even_if_that_is_killed() {
+        const OWNER_VAR: &str = "WINDLASS_TEST_OWNS_A_SERVER";
+        if std::env::var_os(OWNER_VAR).is_some() {
+            let server = start();
+            eprintln!("owns {} {}", server.pid().expect("running"), server.socket_dir().display());
+            loop {
+                thread::park();
+            }
+        }
+        let mut owner = Command::new(std::env::current_exe().expect("own path"))
+            .args([
+                "--exact",
+                "--nocapture",
+                "servers::postgres::tests::a_server_ends_with_its_owner_even_if_that_is_killed",
+            ])
+            .env(OWNER_VAR, "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start the owner");
+        let lines = BufReader::new(owner.stderr.take().expect("piped")).lines();
+        let owned = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("owns ").map(str::to_owned));
+        let _ = owner.kill();
+        let _ = owner.wait();
+        let owned = owned.expect("the owner starts a server");
+        let (pid, dir) = owned.split_once(' ').expect("pid and directory");
+        let pid = pid.parse().expect("a pid");
+        let deadline = Instant::now() + PATIENCE;
+        while Path::new(dir).exists() || is_alive(pid) {
+            assert!(Instant::now() < deadline, "process {pid} or its directory {dir} is still there");
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// A zombie that a lazy init has not collected is not alive.
+    fn is_alive(pid: u32) -> bool {
+        let state = |stat: String| stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('Z'));
+        fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(state) == Some(false)
+    }
+}
