@@ -153,7 +153,9 @@ struct Servers {
 
 impl Servers {
     fn start(tier: Tier) -> Result<Self> {
-        let postgres = PostgresServer::start(PostgresOptions::new())?;
+        // What survives a crash is tested on servers of the tests' own, with fsync on; here it would only cost time.
+        let options = PostgresOptions::new().setting("fsync", "off").setting("max_connections", "400");
+        let postgres = PostgresServer::start(options)?;
         println!("PostgreSQL: {}", postgres.admin_url());
         let pgbouncer = match tier {
             Tier::Short => None,

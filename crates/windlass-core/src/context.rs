@@ -11,11 +11,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Error;
+use crate::error::{Error, InvalidInput};
 use crate::id::JobId;
 use crate::job::{ClaimedJob, Progress};
 use crate::payload::Payload;
-use crate::store::{Fence, NodeId, Store};
+use crate::store::{Fence, Finish, NodeId, Store};
 use crate::tenant::{SecurityContext, TenantId};
 
 /// The attempt a handler runs in (RUN-8). Cheap to clone.
@@ -45,6 +45,8 @@ pub(crate) trait AttemptLink: Send + Sync {
     fn progress(&self, attempt: &Attempt, progress: Progress);
     /// The largest checkpoint.
     fn checkpoint_bytes(&self) -> usize;
+    /// The finish of an attempt that succeeds with `output`, its callback included.
+    fn success(&self, attempt: &Attempt, output: Payload) -> Finish;
 }
 
 /// Why an attempt was asked to stop.
@@ -200,9 +202,10 @@ impl JobContext {
         self.0.started.elapsed()
     }
 
-    /// How long the job is kept once it has ended. For store-specific transactions.
-    pub fn retention(&self) -> Duration {
-        self.0.keep
+    /// What ends this job as succeeded with `output`. For store-specific transactions (RUN-9).
+    pub fn success<T: Serialize + ?Sized>(&self, output: &T) -> Result<Finish, InvalidInput> {
+        let output = Payload::encode("output", output, usize::MAX)?;
+        Ok(self.0.link.success(&self.0, output))
     }
 
     /// The store the job is kept in, for its store-specific abilities; none for a spawned job.

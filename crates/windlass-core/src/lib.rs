@@ -58,4 +58,4 @@ pub use spawn::Spawned;
 pub use tenant::{Scope, SecurityContext, TenantId};
 pub use tokio_util::sync::CancellationToken;
 pub use watch::{JobEvent, JobView};
-pub use why::Why;
+pub use why::{Why, explain};

@@ -152,11 +152,15 @@ impl Worker {
     }
 
     pub(crate) async fn finish(&self, job: &ClaimedJob, node: NodeId, ran: Duration, transition: Transition) {
-        let follow_up = self.follow_up(job, &transition);
-        let fence = Fence { job: job.id, lease: job.lease };
-        let finish = Finish { fence, attempt: job.attempt(), ran, transition, follow_up };
+        let finish = self.finish_of(job, ran, transition);
         let ended = Ended { node, finish, tenant: job.tenant, handler: job.handler.clone(), at: self.now() };
         self.finisher().finish(ended).await;
+    }
+
+    /// A transition with the job's fence and the callback it asks for.
+    pub(crate) fn finish_of(&self, job: &ClaimedJob, ran: Duration, transition: Transition) -> Finish {
+        let follow_up = self.follow_up(job, &transition);
+        Finish { fence: Fence { job: job.id, lease: job.lease }, attempt: job.attempt(), ran, transition, follow_up }
     }
 
     /// The callback that an outcome asks for, as a job stored with it (ERR-5).
@@ -252,7 +256,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Outputs that are too long are replaced by a mark, not stored by half.
-fn cut_output(output: Payload, max_bytes: usize) -> Payload {
+pub(crate) fn cut_output(output: Payload, max_bytes: usize) -> Payload {
     let bytes = output.as_str().len();
     if bytes <= max_bytes {
         return output;

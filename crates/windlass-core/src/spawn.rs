@@ -21,7 +21,7 @@ use crate::id::JobId;
 use crate::job::{ClaimedJob, JobRecord, JobSpec, Progress, Status};
 use crate::payload::Payload;
 use crate::priority::Priority;
-use crate::store::{CancelReply, LeaseId, NodeId, Store};
+use crate::store::{CancelReply, Finish, LeaseId, NodeId, Store, Transition};
 use crate::tenant::{Scope, SecurityContext};
 
 /// A spawned job: its id, for status and cancel, and its result.
@@ -92,6 +92,12 @@ impl AttemptLink for LocalLink {
 
     fn checkpoint_bytes(&self) -> usize {
         usize::MAX
+    }
+
+    fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
+        let transition = Transition::Succeed { output: Some(output), keep: Duration::ZERO };
+        let ran = attempt.started.elapsed();
+        Finish { fence: attempt.fence(), attempt: attempt.job.attempt(), ran, transition, follow_up: None }
     }
 }
 

@@ -75,7 +75,7 @@ pub enum Why {
 }
 
 /// Reads the facts.
-pub(crate) fn explain(facts: &Whereabouts) -> Why {
+pub fn explain(facts: &Whereabouts) -> Why {
     let job = &facts.record;
     let paused = |target: &PauseTarget| facts.pauses.iter().find(|pause| pause.target == *target).cloned();
     match job.status {

@@ -18,8 +18,12 @@ use crate::finish::Finisher;
 use crate::handler::Registry;
 use crate::id::{IdGenerator, JobId};
 use crate::job::{ClaimedJob, NewJob, Progress, Start};
+use crate::payload::Payload;
 use crate::priority::BandShares;
-use crate::store::{self, Beat, Fence, Gate, LeaseId, NewNode, NodeId, PauseTarget, ProgressReport, Store};
+use crate::run::cut_output;
+use crate::store::{
+    self, Beat, Fence, Finish, Gate, LeaseId, NewNode, NodeId, PauseTarget, ProgressReport, Store, Transition,
+};
 use crate::submit::{BornLeased, Reservation, is_born_leased};
 use crate::watch::Watchers;
 
@@ -414,6 +418,12 @@ impl AttemptLink for Worker {
 
     fn checkpoint_bytes(&self) -> usize {
         self.config.limits.payload_bytes
+    }
+
+    fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
+        let output = Some(cut_output(output, self.config.limits.output_bytes));
+        let transition = Transition::Succeed { output, keep: attempt.keep };
+        self.finish_of(&attempt.job, attempt.started.elapsed(), transition)
     }
 }
 

@@ -9,12 +9,12 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 use windlass_core::fair::{Line, Positions};
 use windlass_core::store::{CHUNK_JOBS, Claim, Claimed, LeaseId, Result};
-use windlass_core::{BatchId, ClaimedJob, JobId, Priority, TenantId};
+use windlass_core::{BatchId, ClaimedJob, JobId, NewJob, Priority, TenantId};
 
 use crate::PgStore;
 use crate::connect::Access;
 use crate::submit::rank_of;
-use crate::types::{Json, Time};
+use crate::types::{Json, Time, counter};
 
 /// Takes at most `claim.max` jobs under one new lease.
 pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
@@ -53,25 +53,18 @@ pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
     if publish {
         store.sync_lines_soon();
     }
-    let mut jobs: Vec<(i32, ClaimedJob)> = rows[1..].iter().map(|row| (row.get(8), job(row, claim.lease))).collect();
+    let queues = queues_of(&claim, about);
+    let claimed = |row: &Row| {
+        let n: i32 = row.get(8);
+        let queue = queues.get(n as usize - 1).copied().unwrap_or_default();
+        (n, job(row, claim.lease, queue))
+    };
+    let mut jobs: Vec<(i32, ClaimedJob)> = rows[1..].iter().map(claimed).collect();
     jobs.sort_unstable_by_key(|(n, _)| *n);
-    let mut jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
-    for (job, queue) in jobs.iter_mut().zip(claimed_queues(&claim, about)) {
-        job.queue = queue.to_owned();
-    }
+    let jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
     store.hold(claim.lease, jobs.iter().map(|job| (job.id, job.tenant, job.ordering_key.clone())));
     let more: i32 = about.get(1);
     Ok(Claimed { now: about.get::<_, Time>(0).0, jobs, more: std::array::from_fn(|band| more & (1 << band) != 0) })
-}
-
-/// The queue each job was taken from, in order: a routed or recovered job is not in the one it was submitted to.
-fn claimed_queues<'a>(claim: &'a Claim, about: &Row) -> Vec<&'a str> {
-    let lines: Vec<i32> = about.get::<_, Option<_>>("line_queues").unwrap_or_default();
-    let chunk_lines: Vec<i32> = about.get::<_, Option<_>>("chunk_lines").unwrap_or_default();
-    let chunk_jobs: Vec<i32> = about.get::<_, Option<_>>("chunk_jobs").unwrap_or_default();
-    let queue_of = |line: i32| claim.queues[lines[line as usize - 1] as usize - 1].0.as_str();
-    let chunks = chunk_lines.into_iter().zip(chunk_jobs);
-    chunks.flat_map(|(line, jobs)| std::iter::repeat_n(queue_of(line), jobs as usize)).collect()
 }
 
 /// Counts beyond what SQL can say are as good as no limit.
@@ -79,7 +72,20 @@ fn count(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
 
-fn job(row: &Row, lease: LeaseId) -> ClaimedJob {
+/// The queue that each job was claimed from, in their order.
+fn queues_of<'a>(claim: &'a Claim, about: &Row) -> Vec<&'a str> {
+    let line_queues: Vec<i32> = about.get::<_, Option<Vec<i32>>>(2).unwrap_or_default();
+    let chunks: Vec<i32> = about.get(4);
+    let jobs: Vec<i32> = about.get(6);
+    let queue = |line: i32| {
+        let queue = *line_queues.get(line as usize - 1)?;
+        claim.queues.get(queue as usize - 1).map(|(queue, _)| queue.as_str())
+    };
+    let chunks = chunks.into_iter().zip(jobs);
+    chunks.flat_map(|(line, jobs)| std::iter::repeat_n(queue(line).unwrap_or_default(), jobs as usize)).collect()
+}
+
+fn job(row: &Row, lease: LeaseId, queue: &str) -> ClaimedJob {
     let created_at = row.get::<_, Time>("created_at").0;
     let run_at = row.get::<_, Option<Time>>("run_at").map(|time| time.0);
     ClaimedJob {
@@ -87,11 +93,11 @@ fn job(row: &Row, lease: LeaseId) -> ClaimedJob {
         lease,
         tenant: TenantId(row.get("tenant_id")),
         handler: row.get("handler"),
-        queue: row.get("queue"),
+        queue: queue.to_owned(),
         priority: Priority(row.get("priority")),
         payload: row.get::<_, Json<'_>>("payload").payload(),
-        failed: row.get::<_, i16>("failed") as u16,
-        recoveries: row.get::<_, i16>("recoveries") as u16,
+        failed: counter(row.get("failed")),
+        recoveries: counter(row.get("recoveries")),
         created_at,
         ready_at: run_at.map_or(created_at, |at| at.max(created_at)),
         ordering_key: row.get("ordering_key"),
@@ -267,6 +273,14 @@ fn priority_of(rank: i16) -> Priority {
 }
 
 impl PgStore {
+    /// Takes note of where these jobs wait or will wait.
+    pub(crate) fn know_lines<'a>(&self, jobs: impl IntoIterator<Item = &'a NewJob>) {
+        let unusual = jobs.into_iter().filter(|job| !NAMED.contains(&job.priority));
+        for job in unusual {
+            self.shared.lines.lock().know(&Line { queue: job.queue.clone(), priority: job.priority });
+        }
+    }
+
     /// Exchanges positions in the background, if the last time is a while ago: for processes that only submit.
     pub(crate) fn refresh_lines_if_old(&self) {
         if self.shared.lines.lock().is_old(SWEEP_EVERY) {

@@ -23,6 +23,7 @@ pub(crate) async fn finish(store: &PgStore, node: NodeId, finishes: Vec<Finish>)
     let batch = Batch::new(store, node, &finishes)?;
     let row = store.shared.pools.finish.query_one(Access::Write, batch.sql(), &batch.params()).await?;
     let answers = batch.answers(&row, finishes.len());
+    store.know_lines(finishes.iter().filter_map(|finish| finish.follow_up.as_deref()));
     let keys = store.let_go(&finishes, &answers);
     pass_on(store, keys).await;
     Ok(answers)
@@ -73,13 +74,13 @@ pub(crate) struct Batch<'a> {
     leases: Vec<i64>,
     lease: Vec<i64>,
     id: Vec<i64>,
-    attempt: Vec<i16>,
+    attempt: Vec<i32>,
     ran: Vec<i64>,
     op: Vec<i16>,
     tenant: Vec<Option<Uuid>>,
     keep: Vec<Option<i64>>,
     output: Vec<Option<Json<'a>>>,
-    failed: Vec<Option<i16>>,
+    failed: Vec<Option<i32>>,
     delay: Vec<Option<i64>>,
     text: Vec<Option<String>>,
     error: Vec<Option<JsonText>>,
@@ -140,7 +141,7 @@ impl<'a> Batch<'a> {
     fn push(&mut self, place: usize, finish: &'a Finish) -> Result<()> {
         self.lease.push(finish.fence.lease.0);
         self.id.push(finish.fence.job.as_i64());
-        self.attempt.push(i16::try_from(finish.attempt).unwrap_or(i16::MAX));
+        self.attempt.push(i32::from(finish.attempt));
         self.ran.push(micros(finish.ran));
         let (op, keep) = match &finish.transition {
             Transition::Succeed { output, keep } => {
@@ -148,7 +149,7 @@ impl<'a> Batch<'a> {
                 (op::SUCCEED, Some(*keep))
             }
             Transition::Retry { failed, delay, error } => {
-                set(&mut self.failed, place, Some(i16::try_from(*failed).unwrap_or(i16::MAX)));
+                set(&mut self.failed, place, Some(i32::from(*failed)));
                 set(&mut self.delay, place, Some(micros(*delay)));
                 set(&mut self.error, place, Some(JsonText(raw(error)?.get().to_owned())));
                 (op::RETRY, None)
@@ -198,7 +199,7 @@ impl<'a> Batch<'a> {
             (&self.leases, Type::INT8_ARRAY),
             (&self.lease, Type::INT8_ARRAY),
             (&self.id, Type::INT8_ARRAY),
-            (&self.attempt, Type::INT2_ARRAY),
+            (&self.attempt, Type::INT4_ARRAY),
             (&self.ran, Type::INT8_ARRAY),
         ];
         if self.all_succeeded() {
@@ -210,7 +211,7 @@ impl<'a> Batch<'a> {
         params.push((&self.op, Type::INT2_ARRAY));
         params.push((&self.keep, Type::INT8_ARRAY));
         params.push((&self.output, Type::JSON_ARRAY));
-        params.push((&self.failed, Type::INT2_ARRAY));
+        params.push((&self.failed, Type::INT4_ARRAY));
         params.push((&self.delay, Type::INT8_ARRAY));
         params.push((&self.text, Type::TEXT_ARRAY));
         params.push((&self.error, Type::JSON_ARRAY));

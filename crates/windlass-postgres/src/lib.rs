@@ -47,7 +47,7 @@ pub use crate::migrate::{SchemaStatus, migrations_sql};
 pub use crate::tx::submit_in_seaorm;
 #[cfg(feature = "sqlx")]
 pub use crate::tx::submit_in_sqlx;
-pub use crate::tx::{PgJobTx, submit_in};
+pub use crate::tx::{HandlerTx, PgJobTx, submit_in, transaction};
 
 /// How to connect.
 ///

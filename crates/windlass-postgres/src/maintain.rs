@@ -13,7 +13,7 @@ use windlass_core::{JobId, MachineSlot, Timestamp};
 
 use crate::PgStore;
 use crate::connect::{Access, Param};
-use crate::types::{Json, JsonText, Time};
+use crate::types::{Json, JsonText, Time, seconds};
 
 /// Where rolling scans stand.
 #[derive(Default)]
@@ -59,11 +59,10 @@ pub(crate) async fn register(store: &PgStore, node: NewNode) -> Result<NodeLease
     let Some(row) = rows.first() else {
         return Err(Error::Unavailable("all 1023 machine slots are in use or in quarantine".into()));
     };
-    Ok(NodeLease {
-        node: NodeId(row.get(0)),
-        slot: MachineSlot(row.get::<_, i16>(1) as u16),
-        now: row.get::<_, Time>(2).0,
-    })
+    let registered_at = row.get::<_, Time>(2).0;
+    // The caller counts on from this time: asked for by itself it is only a round trip old, whatever registering took.
+    let now = store.store_time().await.unwrap_or(registered_at).max(registered_at);
+    Ok(NodeLease { node: NodeId(row.get(0)), slot: MachineSlot(row.get::<_, i16>(1) as u16), now })
 }
 
 pub(crate) async fn heartbeat(store: &PgStore, node: NodeId, running: usize) -> Result<Beat> {
@@ -124,7 +123,7 @@ pub(crate) async fn promote(store: &PgStore, limit: usize) -> Result<Promoted> {
 }
 
 pub(crate) async fn recover(store: &PgStore, lease: Duration) -> Result<Recovered> {
-    let params: [Param<'_>; 2] = [(&lease.as_secs_f64(), Type::FLOAT8), (&SLOT_QUARANTINE.as_secs_f64(), Type::FLOAT8)];
+    let params: [Param<'_>; 2] = [(&seconds(lease), Type::FLOAT8), (&SLOT_QUARANTINE.as_secs_f64(), Type::FLOAT8)];
     let row = store.shared.pools.maintain.query_one(Access::Write, include_str!("sql/recover.sql"), &params).await?;
     Ok(Recovered {
         nodes: row.get::<_, Vec<i64>>(0).into_iter().map(NodeId).collect(),
@@ -256,7 +255,7 @@ pub(crate) async fn make_weeks(store: &PgStore) -> Result<()> {
 }
 
 async fn drop_old_weeks(store: &PgStore) -> Result<()> {
-    let keep = store.shared.options.retention.as_secs_f64();
+    let keep = seconds(store.shared.options.retention);
     let params: [Param<'_>; 1] = [(&keep, Type::FLOAT8)];
     let rows = store.shared.pools.maintain.query(Access::Read, include_str!("sql/old_weeks.sql"), &params).await?;
     for row in rows {

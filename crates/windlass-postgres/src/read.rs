@@ -13,7 +13,7 @@ use windlass_core::{
 use crate::PgStore;
 use crate::connect::{Access, Param};
 use crate::steer::tenant;
-use crate::types::{Json, Time};
+use crate::types::{Json, Time, counter};
 
 pub(crate) async fn get(store: &PgStore, scope: Scope, ids: &[JobId]) -> Result<Vec<JobRecord>> {
     if ids.is_empty() {
@@ -40,15 +40,15 @@ fn record(row: &Row) -> JobRecord {
         _ => Status::Pending,
     };
     let counted = |prefix: &str| {
-        let read = |column: &str| row.get::<_, Option<i16>>(format!("{prefix}{column}").as_str());
-        Some((read("failed")? as u16, read("recoveries")? as u16))
+        let read = |column: &str| row.get::<_, Option<i32>>(format!("{prefix}{column}").as_str());
+        Some((counter(read("failed")?), counter(read("recoveries")?)))
     };
     // The place of a ready job is not looked for: its last event says the same.
     let place = ["", "s_", "g_", "r_", "e_"].into_iter().find_map(counted);
     let (failed, recoveries) = place.unwrap_or((0, 0));
     let attempt = match status {
         Status::Running => failed.saturating_add(recoveries).saturating_add(1),
-        _ if ended.is_some() => row.get::<_, Option<i16>>("attempt").unwrap_or(0) as u16,
+        _ if ended.is_some() => counter(row.get::<_, Option<i32>>("attempt").unwrap_or(0)),
         _ => failed.saturating_add(recoveries),
     };
     let time = |column: &str| row.get::<_, Option<Time>>(column).map(|time| time.0);
@@ -150,13 +150,9 @@ impl ListQuery {
             ),
             None => "windlass.job j".to_owned(),
         };
-        let by_tenant = leads.is_none() && scope.tenant().is_some() && filter.batch.is_none();
-        let (order, before) = match by_tenant && filter.correlation_id.is_none() {
-            // Served by job_tenant; ids break ties, and ids follow the time of submission anyway.
-            true => (
-                "j.created_at desc, j.id desc",
-                "(j.created_at, j.id) < (select b.created_at, b.id from windlass.job b where b.id = $10)",
-            ),
+        let (order, before) = match leads.is_none() && scope.tenant().is_some() {
+            // The expression of job_tenant: one tenant's jobs by id.
+            true => ("(j.id + 0) desc", "(j.id + 0) < $10"),
             false => ("j.id desc", "j.id < $10"),
         };
         let mut conditions = vec!["(o.purge_at is null or o.purge_at > clock_timestamp())".to_owned()];
@@ -287,7 +283,7 @@ async fn born_scheduled(store: &PgStore, id: JobId) -> Result<bool> {
 fn entry(row: &Row) -> HistoryEntry {
     let status = Status::from_code(row.get("status")).unwrap_or(Status::Pending);
     let at = row.get::<_, Option<Time>>(0).map(|time| time.0).unwrap_or_default();
-    let mut entry = HistoryEntry::new(at, status, row.get::<_, i16>("attempt") as u16);
+    let mut entry = HistoryEntry::new(at, status, counter(row.get("attempt")));
     entry.node = row.get::<_, Option<i64>>("node_id").map(NodeId);
     entry.started_at = row.get::<_, Option<Time>>("started_at").map(|time| time.0);
     entry.error = row.get::<_, Option<Json<'_>>>("error").map(Json::error);

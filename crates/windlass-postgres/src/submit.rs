@@ -32,6 +32,7 @@ pub(crate) async fn submit(store: &PgStore, submit: Submit) -> Result<Vec<Submit
     } else {
         submit_mixed(store, &plain, &keyed, lease).await?
     };
+    store.know_lines(&jobs);
     if let Some((_, lease)) = lease {
         store.hold(lease, plain.iter().filter(|job| is_now(job)).map(|job| (job.id, job.tenant, None)));
     }
@@ -226,7 +227,6 @@ fn pack<'a>(store: &PgStore, jobs: &[&'a NewJob], leased: bool) -> (Vec<usize>, 
     for group in groups {
         let job = jobs[group[0]];
         let line = Line { queue: job.queue.clone(), priority: job.priority };
-        lines.know(&line);
         for chunk in group.chunks(CHUNK_JOBS) {
             // Born leased, they wait nowhere; a chunk is only a fallback for a node that was declared dead meanwhile.
             let position = match leased {
@@ -241,9 +241,6 @@ fn pack<'a>(store: &PgStore, jobs: &[&'a NewJob], leased: bool) -> (Vec<usize>, 
             order.extend_from_slice(chunk);
             chunks.to.push(order.len() as i32);
         }
-    }
-    for job in timed.iter().map(|n| jobs[*n]) {
-        lines.know(&Line { queue: job.queue.clone(), priority: job.priority });
     }
     let now = order.len();
     order.extend(timed);

@@ -2,12 +2,11 @@
 //! the transaction its handler worked in (RUN-9). Nothing here commits on its own account.
 
 use std::ops::Deref;
-use std::time::Duration;
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
-use windlass_core::store::{Error, Fence, Finish, Finished, NodeId, Result, Submitted, Transition};
-use windlass_core::{NewJob, Payload, TenantId};
+use windlass_core::store::{Error, Fence, Finish, Finished, NodeId, Result, Submitted};
+use windlass_core::{JobContext, NewJob, TenantId};
 
 use crate::PgStore;
 use crate::connect::{Access, Conn, Failure, Param};
@@ -54,15 +53,8 @@ impl PgStore {
 impl PgJobTx {
     /// Ends the job as succeeded and commits, all or nothing. False if the fence is lost or a cancel came first: then
     /// everything is rolled back, and the job is not this attempt's to end.
-    pub async fn complete(
-        mut self,
-        attempt: u16,
-        ran: Duration,
-        output: Option<Payload>,
-        keep: Duration,
-    ) -> Result<bool> {
-        let transition = Transition::Succeed { output, keep };
-        let finishes = [Finish { fence: self.fence, attempt, ran, transition, follow_up: None }];
+    pub async fn complete(mut self, finish: Finish) -> Result<bool> {
+        let finishes = [finish];
         let batch = Batch::new(&self.store, self.node, &finishes)?;
         let rows = self.conn.query_inside(Access::Read, batch.sql(), &batch.params()).await?;
         let row = rows.first().ok_or_else(|| Error::Internal("no answer to a finish".into()))?;
@@ -91,6 +83,70 @@ impl PgJobTx {
         self.conn.run(Access::Read, "rollback").await?;
         self.conn.settled();
         Ok(())
+    }
+}
+
+/// Opens a transaction for a running handler (RUN-8): `app.tenant_id` is set to the job's tenant until it ends, and
+/// [`HandlerTx::complete`] ends the job together with the handler's writes (RUN-9).
+///
+/// ```
+/// use windlass_core::{JobContext, JobError};
+/// use windlass_postgres::transaction;
+///
+/// async fn charge(_: (), ctx: JobContext, cents: i64) -> Result<i64, JobError> {
+///     let tx = transaction(&ctx).await?;
+///     tx.execute("insert into charge (cents) values ($1)", &[&cents]).await?;
+///     tx.complete(&cents).await?; // the row and the job's success commit together, or neither does
+///     Ok(cents)
+/// }
+/// # let _ = charge;
+/// ```
+pub async fn transaction(ctx: &JobContext) -> std::result::Result<HandlerTx, windlass_core::Error> {
+    let store = ctx.store().and_then(|store| store.as_any().downcast_ref::<PgStore>());
+    let store = store.ok_or_else(|| Error::Refused("the job is not kept in PostgreSQL".into()))?;
+    let tx = store.begin_job_tx(ctx.node(), ctx.fence(), ctx.tenant()).await?;
+    Ok(HandlerTx { tx, ctx: ctx.clone() })
+}
+
+/// The transaction of a running handler. Run statements on it as on a [`Client`]; dropped, it is rolled back.
+#[derive(Debug)]
+pub struct HandlerTx {
+    tx: PgJobTx,
+    ctx: JobContext,
+}
+
+impl Deref for HandlerTx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.tx
+    }
+}
+
+impl HandlerTx {
+    /// Ends the job as succeeded with `output` and commits, all or nothing; return `output` from the handler afterwards.
+    /// [`windlass_core::Error::LeaseLost`] if the job is not this attempt's any more or was canceled: all is rolled back.
+    pub async fn complete<T>(self, output: &T) -> std::result::Result<(), windlass_core::Error>
+    where
+        T: serde::Serialize + ?Sized,
+    {
+        let finish = self.ctx.success(output)?;
+        if !self.tx.complete(finish).await? {
+            self.ctx.fence_refused();
+            return Err(windlass_core::Error::LeaseLost(self.ctx.job_id()));
+        }
+        self.ctx.completed_in_transaction();
+        Ok(())
+    }
+
+    /// Commits the handler's writes and leaves the job running.
+    pub async fn commit(self) -> Result<()> {
+        self.tx.commit().await
+    }
+
+    /// Undoes the handler's writes.
+    pub async fn rollback(self) -> Result<()> {
+        self.tx.rollback().await
     }
 }
 

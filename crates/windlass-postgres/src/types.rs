@@ -105,6 +105,16 @@ pub(crate) fn micros(duration: Duration) -> i64 {
     duration.as_micros().min(LONGEST) as i64
 }
 
+/// Attempts and failures are counted in 16 bits; rows hold more because SQL adds them up.
+pub(crate) fn counter(stored: i32) -> u16 {
+    stored.clamp(0, i32::from(u16::MAX)) as u16
+}
+
+/// Seconds for `make_interval`; a thousand years stand for anything longer.
+pub(crate) fn seconds(duration: Duration) -> f64 {
+    micros(duration) as f64 / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,14 +52,14 @@ use windlass_core::store::{
 };
 use windlass_core::{Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, SystemClock, Timestamp};
 
-pub use migrate::migrations_sql;
+pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
 pub use rusqlite;
-pub use tx::{Completion, SqliteTx, TxError};
+pub use tx::{SqliteTx, TxError, complete};
 
 use lock::FileLock;
 use read::Reader;
 use readers::Readers;
-use rows::{Done, sql_error};
+use rows::{Done, same_error, sql_error};
 use writer::{State, SteadyClock, Writer};
 
 /// How long a statement waits for a lock of another connection: a reader or a backup, never another writer.
@@ -75,6 +75,9 @@ const SAFE_READERS: i32 = 3_051_003;
 /// Pages in the log before it is written back: 16 MB, so that a busy writer syncs the file itself rarely.
 const CHECKPOINT_PAGES: i64 = 4_000;
 
+/// What a log that a long read made grow is cut back to.
+const LOG_BYTES_KEPT: i64 = 64 << 20;
+
 /// How a store is opened.
 #[derive(Clone)]
 pub struct SqliteOptions {
@@ -82,17 +85,23 @@ pub struct SqliteOptions {
     pub clock: Arc<dyn Clock>,
     /// How long a call may take. A write without an answer by then has an unknown outcome.
     pub deadline: Duration,
+    /// Whether jobs that the file's last process held are ready again at once, because the lock proves that it is gone.
+    /// Otherwise they come back when its lease expires, as on a store that several processes share.
+    pub recover_on_open: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        SqliteOptions { clock: Arc::new(SystemClock), deadline: Duration::from_secs(30) }
+        SqliteOptions { clock: Arc::new(SystemClock), deadline: Duration::from_secs(30), recover_on_open: true }
     }
 }
 
 impl std::fmt::Debug for SqliteOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqliteOptions").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("SqliteOptions")
+            .field("deadline", &self.deadline)
+            .field("recover_on_open", &self.recover_on_open)
+            .finish_non_exhaustive()
     }
 }
 
@@ -204,7 +213,7 @@ impl SqliteStore {
     pub async fn complete_in<T, E, F>(
         &self,
         node: NodeId,
-        completion: Completion,
+        finish: Finish,
         work: F,
     ) -> std::result::Result<T, TxError<E>>
     where
@@ -212,7 +221,7 @@ impl SqliteStore {
         E: Send + 'static,
         F: FnOnce(&SqliteTx<'_>) -> std::result::Result<T, E> + Send + 'static,
     {
-        let work = move |conn: &Connection, state: &mut State| tx::complete(conn, state, node, completion, work);
+        let work = move |conn: &Connection, state: &mut State| tx::run_and_complete(conn, state, node, finish, work);
         let value = self.writer()?.call(self.deadline, true, work).await?;
         self.wake.notify_one();
         Ok(value)
@@ -224,7 +233,8 @@ impl SqliteStore {
         prepare(&conn, &shown).map_err(|fault| name_file(&shown, fault.into()))?;
         migrate::migrate(&conn, &shown)?;
         let clock = Arc::new(SteadyClock::new(options.clock));
-        let state = take_over(&conn, clock.now()).map_err(|fault| name_file(&shown, fault.into()))?;
+        let silent_since = if options.recover_on_open { FOR_EVER } else { Timestamp::MIN };
+        let state = take_over(&conn, clock.now(), silent_since).map_err(|fault| name_file(&shown, fault.into()))?;
         Ok(SqliteStore {
             path,
             writer: Some(Writer::start(conn, state, clock.clone(), lock)?),
@@ -248,7 +258,13 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&Connection, &mut State) -> Done<T> + Send + 'static,
     {
-        let work = move |conn: &Connection, state: &mut State| work(conn, state).map_err(Error::from);
+        let work = move |conn: &Connection, state: &mut State| {
+            work(conn, state).map_err(|fault| {
+                let error = Error::from(fault);
+                state.failure = Some(same_error(&error));
+                error
+            })
+        };
         self.writer()?.call(self.deadline, false, work).await
     }
 
@@ -306,16 +322,19 @@ fn prepare(conn: &Connection, path: &str) -> Done<()> {
     // FULL: a commit that was acknowledged survives a loss of power.
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    conn.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES_KEPT}"), [], |_| Ok(()))?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(())
 }
 
-/// Reads the state of a file and frees what its last process held: the lock proves that it is gone.
-fn take_over(conn: &Connection, now: Timestamp) -> Done<State> {
+/// After every sign of life.
+const FOR_EVER: Timestamp = Timestamp::from_micros(i64::MAX);
+
+/// Reads the state of a file and frees what processes held that were last heard of at `silent_since` or before.
+fn take_over(conn: &Connection, now: Timestamp, silent_since: Timestamp) -> Done<State> {
     let tx = conn.unchecked_transaction()?;
     let mut state = State::load(&tx, now)?;
-    let forever = Timestamp::from_micros(i64::MAX);
-    let recovered = node::recover(&tx, &mut state, forever)?;
+    let recovered = node::recover(&tx, &mut state, silent_since)?;
     tx.commit()?;
     if !recovered.nodes.is_empty() {
         tracing::info!(nodes = recovered.nodes.len(), jobs = recovered.jobs.len(), "freed the jobs of ended processes");

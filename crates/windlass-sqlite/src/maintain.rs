@@ -43,21 +43,20 @@ pub(crate) fn promote(conn: &Connection, state: &mut State, limit: usize) -> Don
 
 /// Cancels waiting jobs that were not started in time. A job that has started once is not bound by its expiry.
 pub(crate) fn expire(conn: &Connection, state: &mut State, limit: usize) -> Done<usize> {
-    let sql = "SELECT job FROM windlass_expiry WHERE at <= ?1 ORDER BY at, job LIMIT ?2";
+    let reader = Reader::new(conn, state.now)?;
+    // Those of running jobs stay: such a job may yet come back without having been charged for a start.
+    let sql = "SELECT job FROM windlass_expiry \
+               WHERE at <= ?1 AND job NOT IN (SELECT value FROM json_each(?2)) ORDER BY at, job LIMIT ?3";
     let mut select = conn.prepare_cached(sql)?;
     let late = select
-        .query_map(params![state.now.as_micros(), as_i64(limit)], |row| row.get(0))?
+        .query_map(params![state.now.as_micros(), json_ids(&reader.running_ids()), as_i64(limit)], |row| row.get(0))?
         .collect::<rusqlite::Result<Vec<i64>>>()?;
-    if late.is_empty() {
-        return Ok(0);
-    }
-    let reader = Reader::new(conn, state.now)?;
     let mut expired = 0;
     for job in late {
-        // The row has done its work either way: an attempt of a running job checks its expiry itself.
+        // The row has done its work either way: a job that was charged for a start, or has ended, expires no more.
         conn.prepare_cached("DELETE FROM windlass_expiry WHERE job = ?1")?.execute([job])?;
         let Some(record) = reader.one(Scope::All, job_id(job))? else { continue };
-        let started = reader.running(job).is_some() || record.failed > 0 || record.recoveries > 0;
+        let started = record.failed > 0 || record.recoveries > 0;
         if started || record.status.is_terminal() {
             continue;
         }

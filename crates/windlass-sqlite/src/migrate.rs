@@ -1,13 +1,15 @@
 //! Brings a file to the schema this version needs: numbered steps, forward only, one transaction each. Called when a
 //! store is opened. Never touches tables of the application that shares the file, nor its `user_version`.
 
-use rusqlite::{Connection, OptionalExtension};
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use windlass_core::store::{Error, Result};
 
 use crate::rows::{Fault, sql_error};
 
 /// The schema this version writes and reads.
-pub(crate) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// In order; never edited after a release.
 const MIGRATIONS: [(&str, &str); 1] = [("0001_jobs", include_str!("migrations/0001_jobs.sql"))];
@@ -15,6 +17,13 @@ const MIGRATIONS: [(&str, &str); 1] = [("0001_jobs", include_str!("migrations/00
 /// The SQL of every migration, for people who want to read it before it runs.
 pub fn migrations_sql() -> String {
     MIGRATIONS.iter().map(|(name, sql)| format!("-- {name}\n{sql}")).collect::<Vec<_>>().join("\n")
+}
+
+/// The schema version of the file at `path`, 0 if it has none yet. Looks only.
+pub fn schema_version(path: impl AsRef<Path>) -> Result<i64> {
+    let path = path.as_ref();
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX);
+    version(&conn.map_err(|e| sql_error(&e))?, &path.display().to_string())
 }
 
 /// Runs what is missing. Refuses a file that a newer version has written.

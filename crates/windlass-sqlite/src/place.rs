@@ -137,6 +137,13 @@ pub(crate) fn gate(conn: &Connection, job: &Waiting<'_>, gate: &Gate, due: Optio
     Ok(())
 }
 
+/// Notes when a job expires if it has not started by then.
+pub(crate) fn watch_expiry(conn: &Connection, job: i64, at: Timestamp) -> Done<()> {
+    let mut insert = conn.prepare_cached("INSERT OR REPLACE INTO windlass_expiry (job, at) VALUES (?1, ?2)")?;
+    insert.execute(params![job, at.as_micros()])?;
+    Ok(())
+}
+
 /// Gives an ordering key to a job if nobody has it; false if somebody else does.
 pub(crate) fn take_key(conn: &Connection, tenant: TenantId, key: &str, job: i64) -> Done<bool> {
     let sql = "INSERT INTO windlass_key_holder (tenant, key, job) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";

@@ -59,6 +59,11 @@ impl<'a> Reader<'a> {
         self.running.get(&job).copied()
     }
 
+    /// Every job that runs.
+    pub(crate) fn running_ids(&self) -> Vec<i64> {
+        self.running.keys().copied().collect()
+    }
+
     /// The jobs with these ids that the scope covers.
     pub(crate) fn get(&self, scope: Scope, ids: &[JobId]) -> Done<Vec<JobRecord>> {
         let sql = format!("{} WHERE j.id = ?1 AND {VISIBLE_AT_2}", include_str!("sql/read_job.sql"));
@@ -98,7 +103,8 @@ impl<'a> Reader<'a> {
             include_str!("sql/read_job.sql"),
             as_i64(page.offset)
         );
-        let mut select = self.conn.prepare_cached(&sql)?;
+        // Not kept: there are as many texts as filters, and they would push out the statements that matter.
+        let mut select = self.conn.prepare(&sql)?;
         let mut rows = select.query(params_from_iter(values))?;
         let mut records = Vec::new();
         while let Some(row) = rows.next()? {
@@ -144,7 +150,7 @@ impl<'a> Reader<'a> {
             None => {}
         }
         if !filter.statuses.is_empty() {
-            let leased: Vec<i64> = self.running.keys().copied().collect();
+            let leased = self.running_ids();
             let codes: Vec<String> = filter.statuses.iter().map(|status| status.code().to_string()).collect();
             if let Some(places) = sparse_places(&filter.statuses) {
                 all.add(&format!("j.id IN ({places})"), json_ids(&leased));
@@ -198,9 +204,7 @@ impl<'a> Reader<'a> {
     /// How many ready jobs come before one, at most: those that were withdrawn still stand in line.
     fn ahead(&self, record: &JobRecord) -> Done<u64> {
         let own = [record.queue.clone(), suspect_queue(&record.queue)];
-        let mut others = self.conn.prepare_cached("SELECT DISTINCT queue FROM windlass_ready")?;
-        let others = others.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
-        let routed = others.into_iter().filter(|queue| !own.contains(queue));
+        let routed = queues(self.conn)?.into_iter().filter(|queue| !own.contains(queue));
         for queue in own.iter().cloned().chain(routed) {
             let mut line = self.conn.prepare_cached(include_str!("sql/read_line.sql"))?;
             let mut rows = line.query([queue])?;
@@ -453,8 +457,7 @@ pub(crate) fn audit_log(
 
 /// Queues that have ready jobs, with the oldest of each one's first chunks.
 pub(crate) fn waiting_queues(conn: &Connection) -> Done<Vec<WaitingQueue>> {
-    let mut queues = conn.prepare_cached("SELECT DISTINCT queue FROM windlass_ready")?;
-    let queues = queues.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    let queues = queues(conn)?;
     let mut line = conn.prepare_cached(include_str!("sql/read_line.sql"))?;
     let mut waiting = Vec::with_capacity(queues.len());
     for queue in queues {
@@ -468,6 +471,12 @@ pub(crate) fn waiting_queues(conn: &Connection) -> Done<Vec<WaitingQueue>> {
         waiting.extend(oldest.map(|id| WaitingQueue { queue, oldest: JobId::from_i64(id) }));
     }
     Ok(waiting)
+}
+
+/// The queues that have ready jobs.
+fn queues(conn: &Connection) -> Done<Vec<String>> {
+    let mut select = conn.prepare_cached(include_str!("sql/read_queues.sql"))?;
+    Ok(select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Chunks looked at for the oldest job of a queue: enough for a hint, whatever the queue holds.

@@ -109,6 +109,10 @@ pub(crate) fn replay(conn: &Connection, state: &mut State, scope: Scope, id: Job
     conn.execute("DELETE FROM windlass_outcome WHERE job = ?1", [job])?;
     conn.execute("DELETE FROM windlass_dead_letter WHERE job = ?1", [job])?;
     place::count(conn, record.tenant, Status::DeadLettered, -1)?;
+    if let Some(at) = record.spec.expires_at {
+        // It counts as not started again, and its row went when it had ended.
+        place::watch_expiry(conn, job, at)?;
+    }
     let waiting = Waiting {
         id: job,
         tenant: record.tenant,

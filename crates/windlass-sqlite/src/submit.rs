@@ -155,8 +155,7 @@ fn take_keys(conn: &Connection, now: Timestamp, job: &NewJob) -> Done<()> {
         place::take_key(conn, job.tenant, key, id)?;
     }
     if let Some(at) = job.spec.expires_at {
-        let mut insert = conn.prepare_cached("INSERT INTO windlass_expiry (job, at) VALUES (?1, ?2)")?;
-        insert.execute(params![id, at.as_micros()])?;
+        place::watch_expiry(conn, id, at)?;
     }
     Ok(())
 }

@@ -5,16 +5,49 @@
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use rusqlite::Connection;
-use windlass_core::store::{self, Fence, Finish, Finished, NodeId, Submitted, Transition};
-use windlass_core::{JobId, NewJob, Payload, Status, Timestamp};
+use windlass_core::store::{self, Finish, Finished, NodeId, Submitted};
+use windlass_core::{JobContext, JobId, NewJob, Status, Timestamp};
 
+use crate::SqliteStore;
 use crate::finish::{self, Held};
 use crate::rows::Fault;
 use crate::submit;
 use crate::writer::{State, panic_message};
+
+/// Completes the job of a running handler together with the handler's own writes (RUN-9): `work` and the job's success
+/// with `output` commit in one transaction, or neither happens. Return `output` from the handler afterwards; the runtime
+/// knows that the job has ended.
+///
+/// ```
+/// use windlass_core::{JobContext, JobError};
+/// use windlass_sqlite::complete;
+///
+/// async fn charge(_: (), ctx: JobContext, cents: i64) -> Result<i64, JobError> {
+///     complete(&ctx, &cents, move |tx| tx.execute("INSERT INTO charge (cents) VALUES (?1)", [cents])).await?;
+///     Ok(cents)
+/// }
+/// # let _ = charge;
+/// ```
+pub async fn complete<T, E, F, O>(ctx: &JobContext, output: &O, work: F) -> Result<T, TxError<E>>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    F: FnOnce(&SqliteTx<'_>) -> Result<T, E> + Send + 'static,
+    O: serde::Serialize + ?Sized,
+{
+    let store = ctx.store().and_then(|store| store.as_any().downcast_ref::<SqliteStore>());
+    let store = store.ok_or_else(|| store::Error::Refused("the job is not kept in SQLite".into()))?;
+    let finish = ctx.success(output).map_err(store::Error::from)?;
+    let value = store.complete_in(ctx.node(), finish, work).await.inspect_err(|error| {
+        if matches!(error, TxError::LeaseLost(_)) {
+            ctx.fence_refused();
+        }
+    })?;
+    ctx.completed_in_transaction();
+    Ok(value)
+}
 
 /// A transaction on the store's file. Use it as a [`rusqlite::Connection`] for tables of your own (names that begin with
 /// `windlass_` belong to the store), and [`submit`](SqliteTx::submit) jobs that exist exactly if it commits.
@@ -84,23 +117,6 @@ pub enum TxError<E> {
     Store(#[from] store::Error),
 }
 
-/// The success of a job, to be committed together with the application's writes.
-#[derive(Clone, Debug)]
-pub struct Completion {
-    /// The job and the lease under which this attempt holds it.
-    pub fence: Fence,
-    /// The number of the attempt.
-    pub attempt: u16,
-    /// How long the attempt ran.
-    pub ran: Duration,
-    /// What the job returns.
-    pub output: Option<Payload>,
-    /// How long it is kept.
-    pub keep: Duration,
-    /// A job to store with it.
-    pub follow_up: Option<Box<NewJob>>,
-}
-
 /// Runs the application's closure inside the transaction under way.
 pub(crate) fn run<T, E>(
     conn: &Connection,
@@ -125,14 +141,14 @@ pub(crate) fn run<T, E>(
 }
 
 /// Runs the application's closure and completes the job, if the attempt still owns it.
-pub(crate) fn complete<T, E>(
+pub(crate) fn run_and_complete<T, E>(
     conn: &Connection,
     state: &mut State,
     node: NodeId,
-    completion: Completion,
+    finish: Finish,
     work: impl FnOnce(&SqliteTx<'_>) -> Result<T, E>,
 ) -> Result<T, TxError<E>> {
-    let Completion { fence, attempt, ran, output, keep, follow_up } = completion;
+    let fence = finish.fence;
     // Looked at first, so that the closure does not run for nothing.
     let held = Held::load(conn, node, fence.lease).map_err(store::Error::from)?;
     let Some(held) = held.filter(|held| held.holds(fence.job.as_i64())) else {
@@ -142,9 +158,7 @@ pub(crate) fn complete<T, E>(
         return Err(TxError::CancelRequested(fence.job));
     }
     let value = run(conn, state, work)?;
-    let transition = Transition::Succeed { output, keep };
-    let finishes = [Finish { fence, attempt, ran, transition, follow_up }];
-    match finish::finish(conn, state, node, &finishes).map_err(store::Error::from)?.pop() {
+    match finish::finish(conn, state, node, &[finish]).map_err(store::Error::from)?.pop() {
         Some(Finished::Accepted(Status::Succeeded)) => Ok(value),
         Some(Finished::Accepted(_)) => Err(TxError::CancelRequested(fence.job)),
         _ => Err(TxError::LeaseLost(fence.job)),

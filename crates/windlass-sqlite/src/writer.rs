@@ -35,12 +35,20 @@ pub(crate) struct State {
     pub(crate) keys_checked: bool,
     /// The time of the request that runs.
     pub(crate) now: Timestamp,
+    /// Why the last request failed, for those that were undone with it.
+    pub(crate) failure: Option<Error>,
 }
 
 impl State {
     /// Reads what the file says.
     pub(crate) fn load(conn: &Connection, now: Timestamp) -> Done<State> {
-        let mut state = State { positions: Positions::default(), withdrawn: HashSet::new(), keys_checked: false, now };
+        let mut state = State {
+            positions: Positions::default(),
+            withdrawn: HashSet::new(),
+            keys_checked: false,
+            now,
+            failure: None,
+        };
         let mut chunks =
             conn.prepare("SELECT queue, -rank, tenant, position, jobs FROM windlass_ready ORDER BY position DESC")?;
         let mut rows = chunks.query([])?;
@@ -238,6 +246,7 @@ impl WriterThread {
         let mut undone = false;
         for request in group.iter_mut() {
             self.state.now = self.clock.now();
+            self.state.failure = None;
             if undo_one_by_one {
                 self.execute("SAVEPOINT request").map_err(|e| self.abandon(&e))?;
             }
@@ -245,7 +254,8 @@ impl WriterThread {
             if self.conn.is_autocommit() {
                 // A full disk or a failed read or write makes SQLite undo the whole transaction by itself.
                 self.forget();
-                return Err(Error::Unavailable("the transaction was undone by SQLite".into()));
+                let cause = self.state.failure.take();
+                return Err(cause.unwrap_or_else(|| Error::Unavailable("SQLite undid the transaction".into())));
             }
             undone |= !keep;
             if undo_one_by_one {

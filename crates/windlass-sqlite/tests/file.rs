@@ -4,10 +4,10 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Bench, KEEP, open, succeed};
-use windlass_core::store::{CancelReply, Error, Fence, Finished, Store, Submit, suspect_queue};
+use common::{Bench, open, succeed};
+use windlass_core::store::{CancelReply, Error, Fence, Finish, Finished, Store, Submit, suspect_queue};
 use windlass_core::{JobId, Scope, Start, Status};
-use windlass_sqlite::{Completion, SqliteStore, TxError, migrations_sql, rusqlite};
+use windlass_sqlite::{SqliteStore, TxError, migrations_sql, rusqlite};
 
 #[tokio::test]
 async fn a_second_opening_is_refused_with_a_way_out() {
@@ -181,12 +181,11 @@ async fn a_job_completes_with_the_writes_of_its_handler() {
     b.store.transaction(|tx| tx.execute_batch("CREATE TABLE sent (job TEXT)")).await.expect("commits");
     b.submit((0..3).map(|_| b.job()).collect()).await;
     let jobs = b.claim(3).await;
-    let completion = |n: usize| Completion {
+    let completion = |n: usize| Finish {
         fence: Fence { job: jobs[n].id, lease: jobs[n].lease },
         attempt: jobs[n].attempt(),
         ran: Duration::from_secs(1),
-        output: None,
-        keep: KEEP,
+        transition: succeed(),
         follow_up: None,
     };
     let send = |tx: &windlass_sqlite::SqliteTx<'_>| tx.execute("INSERT INTO sent VALUES ('x')", []);

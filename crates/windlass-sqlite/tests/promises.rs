@@ -11,24 +11,51 @@ use windlass_testkit::conformance::model::{Runs, run_model};
 /// Some day in 2027; ids and delays count from it.
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-async fn fresh_store() -> TestStore {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let clock = ManualClock::at(START);
-    let mut options = SqliteOptions::default();
-    options.clock = Arc::new(clock.clone());
-    let store = SqliteStore::open_with(directory.path().join("jobs.db"), options).expect("opens");
-    TestStore::new(Arc::new(store), move |by| {
+/// The suite restarts a store under a node that lives on, so that node keeps what it holds.
+fn options(clock: &ManualClock) -> SqliteOptions {
+    SqliteOptions { clock: Arc::new(clock.clone()), recover_on_open: false, ..SqliteOptions::default() }
+}
+
+fn moved_by(clock: ManualClock, store: Arc<dyn Store>) -> TestStore {
+    TestStore::new(store, move |by| {
         clock.advance(by);
         async {}
     })
-    .keeping(directory)
 }
 
-windlass_testkit::conformance_tests!(fresh_store);
+/// A file, with connections for reading.
+async fn in_a_file() -> TestStore {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("jobs.db");
+    let clock = ManualClock::at(START);
+    let open = {
+        let clock = clock.clone();
+        move || Arc::new(SqliteStore::open_with(&path, options(&clock)).expect("opens")) as Arc<dyn Store>
+    };
+    moved_by(clock, open()).reopened_by(move || std::future::ready(open())).keeping(directory)
+}
+
+/// Everything on the writer's connection, as with a SQLite that is too old for more.
+async fn on_one_connection() -> TestStore {
+    let clock = ManualClock::at(START);
+    let store = SqliteStore::open_in_memory(options(&clock)).expect("opens");
+    moved_by(clock, Arc::new(store))
+}
+
+windlass_testkit::conformance_tests!(in_a_file);
+
+mod one_connection {
+    windlass_testkit::conformance_tests!(super::on_one_connection);
+}
 
 #[test]
-fn random_lives_agree_with_the_model() {
-    run_model(fresh_store, Runs::new(60, 60));
+fn random_lives_in_a_file_agree_with_the_model() {
+    run_model(in_a_file, Runs::new(40, 80));
+}
+
+#[test]
+fn random_lives_on_one_connection_agree_with_the_model() {
+    run_model(on_one_connection, Runs::new(300, 80));
 }
 
 async fn fresh() -> (Arc<dyn Store>, tempfile::TempDir) {

@@ -1,7 +1,11 @@
-//! Test helpers for Windlass: what every store must do (`conformance`), what the service promises on every store
-//! (`behaviour`), and throwaway servers to run both on. Never used by production code.
+//! Test helpers for Windlass. For users: [`Harness`], which runs your handlers inline with time in your hand. For
+//! Windlass itself: what every store must do (`conformance`), what the service promises on every store (`behaviour`),
+//! and throwaway servers to run both on. Never used by production code.
 
 pub mod behaviour;
 pub mod conformance;
+mod harness;
 #[cfg(unix)]
 pub mod servers;
+
+pub use harness::Harness;

@@ -25,8 +25,9 @@ create table windlass.job (
     primary key (id)
 ) partition by range (id);
 create table windlass.job_default partition of windlass.job default;
--- Not (tenant_id, id): a second index with id in it invites a full index scan where one row is meant.
-create index job_tenant on windlass.job (tenant_id, created_at);
+-- For lists of one tenant, newest first. On an expression, because a second plain index with id in it invites a full
+-- index scan where one row is meant.
+create index job_tenant on windlass.job (tenant_id, (id + 0));
 create index job_batch on windlass.job (batch_id) where batch_id is not null;
 create index job_correlation on windlass.job (correlation_id) where correlation_id is not null;
 
@@ -38,9 +39,9 @@ create table windlass.outcome (
     purge_at timestamptz,                            -- null: a dead letter that nobody has replayed
     node_id bigint,
     status smallint not null,
-    attempt smallint not null,
-    failed smallint not null,
-    recoveries smallint not null,
+    attempt integer not null,
+    failed integer not null,
+    recoveries integer not null,
     reason text,
     note text,
     output json,
@@ -59,8 +60,8 @@ create table windlass.ready (
     first bigint not null,                           -- the first id: oldest first where positions are equal
     tenant_id uuid not null,
     rank smallint not null,                          -- minus the priority
-    failed smallint not null default 0,
-    recoveries smallint not null default 0,
+    failed integer not null default 0,
+    recoveries integer not null default 0,
     resumed boolean not null default false,          -- an earlier attempt may have left a checkpoint
     queue text not null,
     ids bigint[] not null
@@ -74,8 +75,8 @@ create table windlass.scheduled (
     tenant_id uuid not null,
     kind smallint not null,                          -- 1 scheduled, 2 retrying
     rank smallint not null,
-    failed smallint not null default 0,
-    recoveries smallint not null default 0,
+    failed integer not null default 0,
+    recoveries integer not null default 0,
     resumed boolean not null default false,
     queue text not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0,
@@ -86,16 +87,17 @@ create unique index scheduled_id on windlass.scheduled (id);
 create table windlass.gated (
     id bigint not null,
     tenant_id uuid not null,
+    created_at timestamptz not null,                 -- the line of a key is in order of submission, by this clock
     run_at timestamptz,                              -- due then, if the gate opens earlier
     rank smallint not null,
-    failed smallint not null default 0,
-    recoveries smallint not null default 0,
+    failed integer not null default 0,
+    recoveries integer not null default 0,
     resumed boolean not null default false,
     queue text not null,
     gate text collate "C" not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0,
         autovacuum_analyze_threshold = 2000000000);
-create index gated_gate on windlass.gated (gate, tenant_id, id);
+create index gated_gate on windlass.gated (gate, tenant_id, created_at, id);
 create unique index gated_id on windlass.gated (id);
 
 create table windlass.key_holder (
@@ -111,8 +113,8 @@ create table windlass.lease (
     node_id bigint not null,
     claimed_at timestamptz not null default clock_timestamp(),
     ids bigint[] not null,
-    failed smallint[] not null,
-    recoveries smallint[] not null,
+    failed integer[] not null,
+    recoveries integer[] not null,
     canceled bigint[] not null default '{}',         -- jobs whose cancel was requested
     cancel_reasons text[] not null default '{}'      -- one for each of them
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -179,9 +181,9 @@ create table windlass.event (
     started_at timestamptz,
     node_id bigint,
     status smallint not null,
-    attempt smallint not null,
-    failed smallint not null,
-    recoveries smallint not null,
+    attempt integer not null,
+    failed integer not null,
+    recoveries integer not null,
     error json,
     note text
 );

@@ -7,8 +7,8 @@ $$ select least(32767, -p_priority::int)::smallint $$;
 -- Packs waiting jobs into ready chunks. Suspects (a node was lost with them) wait one by one. Jobs that waited before
 -- go to the front; the others take their tenant's turn, which `p_remember` keeps for the next ones.
 create function windlass.make_ready(
-    p_ids bigint[], p_queues text[], p_ranks smallint[], p_tenants uuid[], p_failed smallint[],
-    p_recoveries smallint[], p_resumed boolean[], p_front boolean, p_remember boolean default false
+    p_ids bigint[], p_queues text[], p_ranks smallint[], p_tenants uuid[], p_failed integer[],
+    p_recoveries integer[], p_resumed boolean[], p_front boolean, p_remember boolean default false
 ) returns int language plpgsql
 set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -76,8 +76,8 @@ begin
         v_leased := exists (select 1 from windlass.node where node_id = p_node);
         if v_leased then
             insert into windlass.lease (lease_id, node_id, claimed_at, ids, failed, recoveries)
-            values (p_lease, p_node, v_now, p_ids[1:p_now], array_fill(0::smallint, array[p_now]),
-                    array_fill(0::smallint, array[p_now]));
+            values (p_lease, p_node, v_now, p_ids[1:p_now], array_fill(0, array[p_now]),
+                    array_fill(0, array[p_now]));
         end if;
     end if;
     if not v_leased and cardinality(p_chunk_from) > 0 then
@@ -114,8 +114,8 @@ begin
         cross join lateral (select * from windlass.job where job.id = x.id offset 0) j
         where j.run_at is null;
         v_n := cardinality(v_ids);
-        perform windlass.make_ready(v_ids, v_queues, v_ranks, v_tenants, array_fill(0::smallint, array[v_n]),
-            array_fill(0::smallint, array[v_n]), array_fill(false, array[v_n]), false);
+        perform windlass.make_ready(v_ids, v_queues, v_ranks, v_tenants, array_fill(0, array[v_n]),
+            array_fill(0, array[v_n]), array_fill(false, array[v_n]), false);
     end if;
 end $$;
 
@@ -142,8 +142,8 @@ begin
         on conflict (tenant_id, ordering_key) do update set id = k.id
         returning k.id into v_holder;
         if v_holder <> j.id then
-            insert into windlass.gated (id, tenant_id, run_at, rank, queue, gate, resumed)
-            values (j.id, j.tenant_id, j.run_at, windlass.rank_of(j.priority), j.queue, 'key:' || j.ordering_key,
+            insert into windlass.gated (id, tenant_id, created_at, run_at, rank, queue, gate, resumed)
+            values (j.id, j.tenant_id, j.created_at, j.run_at, windlass.rank_of(j.priority), j.queue, 'key:' || j.ordering_key,
                     p_resumed);
             if not p_resumed then
                 insert into windlass.event (id, at, status, attempt, failed, recoveries)
@@ -163,7 +163,8 @@ begin
     insert into windlass.scheduled (run_at, id, tenant_id, kind, rank, queue, resumed)
     select j.run_at, j.id, j.tenant_id, 1, windlass.rank_of(j.priority), j.queue, p_resumed
     from unnest(v_rest) x(id) cross join lateral (select * from windlass.job where job.id = x.id offset 0) j
-    where j.run_at > clock_timestamp();
+    -- It is only set where it lay ahead at the submit; one that is replayed may be long past it.
+    where j.run_at is not null and (not p_resumed or j.run_at > clock_timestamp());
     get diagnostics v_n = row_count;
     if v_n < cardinality(v_rest) then
         select array_agg(j.id order by x.n), array_agg(j.queue order by x.n),
@@ -174,8 +175,8 @@ begin
         where not exists (select 1 from windlass.scheduled s where s.id = j.id);
         v_n := coalesce(cardinality(v_ids), 0);
         if v_n > 0 then
-            perform windlass.make_ready(v_ids, v_queues, v_ranks, v_tenants, array_fill(0::smallint, array[v_n]),
-                array_fill(0::smallint, array[v_n]), array_fill(p_resumed, array[v_n]), false);
+            perform windlass.make_ready(v_ids, v_queues, v_ranks, v_tenants, array_fill(0, array[v_n]),
+                array_fill(0, array[v_n]), array_fill(p_resumed, array[v_n]), false);
         end if;
     end if;
     return v_gated;

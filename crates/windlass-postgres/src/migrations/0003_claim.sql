@@ -10,7 +10,7 @@ create function windlass.claim(
 ) returns table (
     now timestamptz, more int, line_queues int[], line_ranks smallint[],
     chunk_lines int[], chunk_positions bigint[], chunk_jobs int[], chunk_tenants uuid[],
-    n int, id bigint, failed smallint, recoveries smallint, tenant_id uuid, handler text, queue text,
+    n int, id bigint, failed integer, recoveries integer, tenant_id uuid, handler text, queue text,
     priority smallint, payload json, created_at timestamptz, run_at timestamptz, ordering_key text, batch_id bigint,
     correlation_id text, tags text[], spec json, checkpoint json
 ) language plpgsql
@@ -29,7 +29,7 @@ declare
     v_want int; v_part int; v_jobs int; v_rows int; v_rank int; v_band int; v_queue int; v_limit int;
     c record;
     v_ctids tid[];
-    v_ids bigint[] := '{}'; v_failed smallint[] := '{}'; v_recoveries smallint[] := '{}'; v_resumed boolean[] := '{}';
+    v_ids bigint[] := '{}'; v_failed integer[] := '{}'; v_recoveries integer[] := '{}'; v_resumed boolean[] := '{}';
     v_chunk_lines int[] := '{}'; v_chunk_positions bigint[] := '{}'; v_chunk_jobs int[] := '{}';
     v_chunk_tenants uuid[] := '{}';
     v_any_resumed boolean := false;
@@ -71,7 +71,7 @@ begin
                 v_want := least(v_want, v_quota[v_band]);
             end if;
             while v_want > 0 and not v_empty[i] loop
-                v_limit := (v_want + p_chunk - 1) / p_chunk;
+                v_limit := (v_want - 1) / p_chunk + 1;
                 v_rows := 0;
                 v_part := 0;
                 v_ctids := '{}';
@@ -135,7 +135,7 @@ begin
         values (p_lease, p_node, v_now, v_ids, v_failed, v_recoveries);
     end if;
     return query select v_now, v_more, v_line_queues, v_line_ranks, v_chunk_lines, v_chunk_positions, v_chunk_jobs,
-        v_chunk_tenants, 0, null::bigint, null::smallint, null::smallint, null::uuid, null::text, null::text,
+        v_chunk_tenants, 0, null::bigint, null::integer, null::integer, null::uuid, null::text, null::text,
         null::smallint, null::json, null::timestamptz, null::timestamptz, null::text, null::bigint, null::text,
         null::text[], null::json, null::json;
     if v_taken = 0 then

@@ -4,7 +4,7 @@
 -- Attempts that all succeeded. Answers the accepted ones by their place, with their status (7 where a cancel came
 -- first), and which jobs have an ordering key to pass on among those whose tenant the caller did not know.
 create function windlass.finish_succeeded(
-    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt smallint[], p_ran bigint[],
+    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_ran bigint[],
     p_tenant uuid[], p_keep bigint[], p_output json[]
 ) returns table (o_n int[], o_status smallint[]) language plpgsql
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
@@ -71,8 +71,8 @@ end $$;
 -- Attempts that ended in any way. p_op: 0 succeed, 1 retry, 2 dead letter, 3 cancel, 4 snooze, 5 release, 6 park,
 -- 7 route. p_text: the reason, the gate or the queue. p_follow: [{"n": place, "job": job}].
 create function windlass.finish(
-    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt smallint[], p_ran bigint[],
-    p_op smallint[], p_keep bigint[], p_output json[], p_failed smallint[], p_delay bigint[], p_text text[],
+    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_ran bigint[],
+    p_op smallint[], p_keep bigint[], p_output json[], p_failed integer[], p_delay bigint[], p_text text[],
     p_error json[], p_follow json
 ) returns table (o_n int[], o_status smallint[]) language plpgsql
 set enable_seqscan = off set jit = off as $$
@@ -91,7 +91,7 @@ begin
         select f.n::int as n, f.lease, f.id, f.attempt, v_now - f.ran * interval '1 microsecond' as started_at,
                case when c.cancel is null then f.op else 3 end as op, c.cancel,
                f.keep, f.output, f.failed as failed_now, f.delay, f.text, f.error, x.failed, x.recoveries,
-               j.tenant_id, j.queue, j.spec, j.run_at, windlass.rank_of(j.priority) as rank,
+               j.tenant_id, j.queue, j.spec, j.created_at, windlass.rank_of(j.priority) as rank,
                case when x.recoveries > 0 then 'suspect:' || j.queue else j.queue end as own_queue
         from l cross join unnest(l.ids, l.failed, l.recoveries) x(id, failed, recoveries)
         join unnest(p_lease, p_id, p_attempt, p_ran, p_op, p_keep, p_output, p_failed, p_delay, p_text, p_error)
@@ -115,8 +115,8 @@ begin
                a.rank, coalesce(a.failed_now, a.failed), a.recoveries, true, a.own_queue
         from a where a.op in (1, 4)),
     g as (
-        insert into windlass.gated (id, tenant_id, run_at, rank, failed, recoveries, resumed, queue, gate)
-        select a.id, a.tenant_id, null, a.rank, a.failed, a.recoveries, true, a.own_queue, a.text
+        insert into windlass.gated (id, tenant_id, created_at, run_at, rank, failed, recoveries, resumed, queue, gate)
+        select a.id, a.tenant_id, a.created_at, null, a.rank, a.failed, a.recoveries, true, a.own_queue, a.text
         from a where a.op = 6),
     e as (
         insert into windlass.event (id, at, started_at, node_id, status, attempt, failed, recoveries, error, note)
@@ -207,7 +207,7 @@ begin
     end loop;
 end $$;
 
--- Passes on the ordering keys of jobs that have ended, each to the next job by id. Run after the end has committed, in
+-- Passes on the ordering keys of jobs that have ended, each to the next in order of submission. Run after the end has committed, in
 -- a transaction of its own: someone who is just submitting with the key holds its row, and must not hold up a finish.
 -- What could not be locked in time is left to open_gates. Answers how many jobs became ready or scheduled.
 create function windlass.pass_on_keys(p_tenants uuid[], p_keys text[]) returns int language plpgsql
@@ -231,7 +231,7 @@ begin
             loop
                 select d.* into g from windlass.gated d
                 where d.gate = 'key:' || k.ordering_key and d.tenant_id = k.tenant_id
-                order by d.gate, d.tenant_id, d.id limit 1 for update;
+                order by d.gate, d.tenant_id, d.created_at, d.id limit 1 for update;
                 if not found then
                     delete from windlass.key_holder d
                     where d.tenant_id = k.tenant_id and d.ordering_key = k.ordering_key;

@@ -2,7 +2,7 @@
 
 -- Ends a job that waits, whose place the caller has emptied.
 create function windlass.end_waiting(
-    p_id bigint, p_tenant uuid, p_spec json, p_failed smallint, p_recoveries smallint, p_reason text, p_note text
+    p_id bigint, p_tenant uuid, p_spec json, p_failed integer, p_recoveries integer, p_reason text, p_note text
 ) returns void language plpgsql as $$
 #variable_conflict use_column
 begin
@@ -16,7 +16,7 @@ end $$;
 -- Takes a waiting job out of its place. Answers its counts, or nulls if it does not wait (or, with p_fresh, has been
 -- attempted before).
 create function windlass.take_waiting(
-    p_id bigint, p_tenant uuid, p_fresh boolean, out o_failed smallint, out o_recoveries smallint)
+    p_id bigint, p_tenant uuid, p_fresh boolean, out o_failed integer, out o_recoveries integer)
 language plpgsql as $$
 #variable_conflict use_column
 declare

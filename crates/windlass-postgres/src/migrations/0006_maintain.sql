@@ -54,7 +54,7 @@ begin
     select array_agg(b.id) as ids,
            array_agg(case when p_lost or b.recoveries > 0 then 'suspect:' || b.queue else b.queue end) as queues,
            array_agg(b.rank) as ranks, array_agg(b.tenant_id) as tenants, array_agg(b.failed) as failed,
-           array_agg(case when p_lost then (b.recoveries + 1)::smallint else b.recoveries end) as recoveries,
+           array_agg(case when p_lost then b.recoveries + 1 else b.recoveries end) as recoveries,
            array_agg(true) as resumed, (select array_agg(a.id) from a where a.cancel is not null) as canceled
     into r from b;
     if r.ids is not null then
@@ -125,7 +125,8 @@ begin
     end if;
     select s.run_at into v_next from windlass.scheduled s where s.run_at >= p_from order by s.run_at limit 1;
     return query select coalesce(cardinality(r.ids), 0),
-        least(extract(epoch from greatest(v_next - clock_timestamp(), interval '0')) * 1000000, 9e18)::bigint, r.last;
+        case when v_next is not null then
+            (extract(epoch from greatest(v_next - clock_timestamp(), interval '0')) * 1000000)::bigint end, r.last;
 end $$;
 
 create function windlass.expire(p_limit int) returns int language plpgsql as $$
@@ -195,9 +196,9 @@ begin
         with d as (
             delete from windlass.gated g where g.ctid = any (array(
                 select h.ctid from windlass.gated h where h.gate = v_gate collate "C"
-                order by h.gate, h.tenant_id, h.id limit p_limit - v_opened for update skip locked))
+                order by h.gate, h.tenant_id, h.created_at, h.id limit p_limit - v_opened for update skip locked))
             returning g.*),
-        o as (select * from d order by d.id)
+        o as (select * from d order by d.created_at, d.id)
         select array_agg(o.id) as ids, array_agg(o.queue) as queues, array_agg(o.rank) as ranks,
                array_agg(o.tenant_id) as tenants, array_agg(o.failed) as failed,
                array_agg(o.recoveries) as recoveries, array_agg(o.resumed) as resumed

@@ -56,22 +56,7 @@ impl Bench {
     }
 
     pub(crate) fn job(&self) -> NewJob {
-        NewJob {
-            id: self.ids.next(),
-            tenant: TenantId::ROOT,
-            handler: "mail.send".into(),
-            queue: "default".into(),
-            priority: Priority::NORMAL,
-            start: Start::Now,
-            payload: Payload::from_store("{\"to\":\"a\"}"),
-            idempotency_key: None,
-            unique: None,
-            ordering_key: None,
-            batch: None,
-            tags: Vec::new(),
-            correlation_id: None,
-            spec: JobSpec::default(),
-        }
+        job(&self.ids)
     }
 
     pub(crate) async fn submit(&self, jobs: Vec<NewJob>) -> Vec<Submitted> {
@@ -158,4 +143,23 @@ pub(crate) fn die() -> Transition {
 
 pub(crate) fn tenant(n: u128) -> TenantId {
     TenantId(uuid::Uuid::from_u128(n))
+}
+
+pub(crate) fn job(ids: &IdGenerator) -> NewJob {
+    NewJob {
+        id: ids.next(),
+        tenant: TenantId::ROOT,
+        handler: "mail.send".into(),
+        queue: "default".into(),
+        priority: Priority::NORMAL,
+        start: Start::Now,
+        payload: Payload::from_store("{\"to\":\"a\"}"),
+        idempotency_key: None,
+        unique: None,
+        ordering_key: None,
+        batch: None,
+        tags: Vec::new(),
+        correlation_id: None,
+        spec: JobSpec::default(),
+    }
 }

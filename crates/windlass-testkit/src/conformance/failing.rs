@@ -37,6 +37,23 @@ pub(super) async fn a_retry_waits_for_its_delay_and_counts_the_failure(rig: Rig)
     assert_eq!(rig.status(slow.id).await, Status::Retrying, "an hour has not passed");
 }
 
+/// ERR-1: a policy may allow many attempts; counts and waits have room for them.
+pub(super) async fn a_long_row_of_failures_is_counted(rig: Rig) {
+    const CENTURIES: Duration = Duration::from_secs(300 * 365 * 86_400);
+    let job = rig.running(rig.job()).await;
+    rig.end(&job, retry(40_000, SOON)).await;
+    rig.advance(PAST_SOON).await;
+    rig.promote().await;
+    let again = rig.claim_one().await;
+    assert_eq!((again.failed, again.attempt()), (40_000, 40_001));
+    rig.end(&again, retry(40_001, CENTURIES)).await;
+    let record = rig.record(job.id).await;
+    assert_eq!((record.failed, record.attempt, record.status), (40_001, 40_001, Status::Retrying));
+    let kept = rig.ended(rig.job(), Transition::Succeed { output: None, keep: CENTURIES }).await;
+    assert_eq!(rig.clean().await, 0);
+    assert!(rig.exists(kept).await);
+}
+
 /// ERR-2, ERR-3: each attempt is a line with its node, its start, its end and its error.
 pub(super) async fn the_history_has_every_attempt_with_its_node_times_and_error(rig: Rig) {
     let ran = Duration::from_millis(10);
@@ -223,7 +240,7 @@ pub(super) async fn a_letter_replayed_as_another_job_is_marked_and_kept_a_while(
     let other = rig.ended(rig.job(), dead("validation")).await;
     let replay = rig.submit(rig.job().queue("later").with(|job| job.spec.parent = Some(letter))).await;
     let before = rig.now().await;
-    assert!(rig.store().mark_replayed(Scope::Tenant(A), letter, "op", replay, SOON).await.expect("mark_replayed"));
+    assert!(rig.store().mark_replayed(Scope::Tenant(A), letter, "op", replay, A_WHILE).await.expect("mark_replayed"));
     let replayed = rig.record(letter).await.replayed.expect("marked");
     assert_eq!((replayed.by.as_str(), replayed.as_job), ("op", replay));
     assert!(replayed.at >= before);
@@ -235,7 +252,7 @@ pub(super) async fn a_letter_replayed_as_another_job_is_marked_and_kept_a_while(
     };
     assert_eq!(rig.list(with(true)).await, [letter]);
     assert_eq!(rig.list(with(false)).await, [other]);
-    rig.advance(PAST_SOON).await;
+    rig.advance(PAST_A_WHILE).await;
     assert!(!rig.exists(letter).await, "its time is over");
     assert_eq!(rig.clean().await, 1);
     assert!(rig.exists(other).await && rig.exists(replay).await);
@@ -304,6 +321,25 @@ pub(super) async fn a_follow_up_of_a_refused_or_canceled_finish_is_not_stored(ri
     assert!(rig.claim_as(other, 5).await.is_empty());
 }
 
+/// ERR-5, SUB-6, ORD-4: a follow-up has keys like any other job: a taken one stores nothing, an ordering key that its
+/// parent held goes to it.
+pub(super) async fn a_follow_up_respects_its_keys(rig: Rig) {
+    let taken = rig.submit(rig.job().key("k").after(HOUR)).await;
+    let parent = rig.running(rig.job()).await;
+    let follow_up = Some(Box::new(rig.job().key("k").0));
+    let end = Finish { follow_up, ..finish(&parent, succeed()) };
+    assert_eq!(rig.finish_as(rig.node, end).await, Finished::Accepted(Status::Succeeded));
+    assert_eq!(rig.list(JobFilter::all()).await, [parent.id, taken]);
+
+    let parent = rig.running(rig.job().ordered("line")).await;
+    let follow_up = rig.job().ordered("line");
+    let id = follow_up.id();
+    let end = Finish { follow_up: Some(Box::new(follow_up.0)), ..finish(&parent, succeed()) };
+    assert_eq!(rig.finish_as(rig.node, end).await, Finished::Accepted(Status::Succeeded));
+    rig.open_gates().await;
+    assert_eq!(rig.claim_one().await.id, id);
+}
+
 /// ERR-7: a handler may postpone itself as often as it likes.
 pub(super) async fn a_snooze_costs_no_attempt(rig: Rig) {
     let id = rig.submit(rig.job()).await;
@@ -327,13 +363,13 @@ pub(super) async fn a_snooze_costs_no_attempt(rig: Rig) {
 /// ERR-7: giving up for good is an end without a dead letter.
 pub(super) async fn a_discarded_job_ends_as_canceled(rig: Rig) {
     let job = rig.running(rig.job()).await;
-    let discard = Transition::Cancel { reason: "discarded".into(), keep: SOON };
+    let discard = Transition::Cancel { reason: "discarded".into(), keep: A_WHILE };
     assert_eq!(rig.end(&job, discard).await, Status::Canceled);
     let record = rig.record(job.id).await;
     assert_eq!((record.status, record.reason.as_deref()), (Status::Canceled, Some("discarded")));
     assert_eq!((record.attempt, record.node), (1, Some(rig.node)));
     assert!(record.finished_at.is_some());
     assert!(rig.list(JobFilter::all().status(Status::DeadLettered)).await.is_empty());
-    rig.advance(PAST_SOON).await;
+    rig.advance(PAST_A_WHILE).await;
     assert!(!rig.exists(job.id).await, "kept as long as the transition said");
 }

@@ -27,14 +27,20 @@ pub use rig::{Job, Rig};
 /// A future that can be kept and sent.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// Moves a store's time.
+pub type Advance = dyn Fn(Duration) -> BoxFuture<()> + Send + Sync;
+
+/// Opens a store's data again.
+pub type Reopen = dyn Fn() -> BoxFuture<Arc<dyn Store>> + Send + Sync;
+
 /// A fresh, empty store under test, with a hold on its time.
 pub struct TestStore {
     /// The store.
     pub store: Arc<dyn Store>,
     /// Moves the store's clock by at least so much: a manual clock jumps, a database's own clock is waited for.
-    pub advance: Box<dyn Fn(Duration) -> BoxFuture<()> + Send + Sync>,
+    pub advance: Box<Advance>,
     /// Opens the same data again after `store` was dropped; absent where nothing outlives the store.
-    pub reopen: Option<Box<dyn Fn() -> BoxFuture<Arc<dyn Store>> + Send + Sync>>,
+    pub reopen: Option<Box<Reopen>>,
     /// What must live as long as the store: a directory, a database to be dropped.
     pub keep: Box<dyn Any + Send + Sync>,
 }
@@ -153,6 +159,7 @@ suite! { $
         many_jobs_are_stored_by_one_call_in_input_order ["SUB-4"]
         an_empty_submit_or_read_answers_with_nothing ["SUB-4" "OPS-1"]
         input_and_output_come_back_byte_for_byte ["SUB-2" "SUB-12"]
+        awkward_texts_are_data ["SUB-2"]
         a_duplicate_key_answers_with_the_existing_job_and_stores_nothing ["SUB-6"]
         a_key_stays_taken_when_its_job_has_ended ["SUB-6"]
         the_same_key_of_another_tenant_or_handler_is_another_key ["SUB-6" "SEC-1"]
@@ -173,6 +180,7 @@ suite! { $
     running:
         a_submitted_job_can_be_claimed_at_once ["RUN-3"]
         a_claim_takes_no_more_than_asked_for_in_all_or_per_queue ["RUN-3" "RUN-11"]
+        limits_without_end_take_all_there_is ["RUN-3"]
         a_claim_leaves_other_queues_alone ["RUN-3"]
         a_claim_of_part_of_a_chunk_leaves_the_rest_in_order ["RUN-3" "SUB-4"]
         claimers_at_once_take_every_job_exactly_once ["RUN-4"]
@@ -186,6 +194,8 @@ suite! { $
         recoveries_are_counted_and_a_suspect_stays_suspect ["RUN-5"]
         a_dead_node_is_fenced_everywhere ["RUN-5" "RUN-4"]
         recovery_happens_once_however_many_nodes_ask ["RUN-5"]
+        a_finish_and_a_recovery_at_once_have_one_winner ["RUN-4" "RUN-5"]
+        a_busy_store_loses_and_doubles_nothing ["RUN-4" "RUN-5" "ORD-4"]
         heartbeats_keep_a_long_job_where_it_is ["RUN-13"]
         a_checkpoint_comes_back_with_the_next_attempt ["RUN-8"]
         a_released_job_costs_nothing_and_comes_first ["RUN-10"]
@@ -217,10 +227,12 @@ suite! { $
         a_waiter_whose_start_is_ahead_becomes_scheduled ["ORD-4" "TIM-1"]
         ordering_keys_of_tenants_are_independent ["ORD-4" "SEC-1"]
         claimers_at_once_never_run_a_key_twice ["ORD-4"]
+        a_line_moves_on_while_its_jobs_are_canceled ["ORD-4" "OPS-3"]
         submits_at_once_with_one_ordering_key_have_one_holder ["ORD-4"]
     ;
     failing:
         a_retry_waits_for_its_delay_and_counts_the_failure ["ERR-1"]
+        a_long_row_of_failures_is_counted ["ERR-1"]
         the_history_has_every_attempt_with_its_node_times_and_error ["ERR-2" "ERR-3"]
         the_history_tells_of_lost_nodes_and_running_attempts ["ERR-3" "RUN-5"]
         an_error_reads_back_whole ["ERR-2"]
@@ -233,6 +245,7 @@ suite! { $
         only_ended_jobs_can_be_purged ["ERR-4"]
         a_follow_up_is_stored_with_the_finish_it_belongs_to ["ERR-5"]
         a_follow_up_of_a_refused_or_canceled_finish_is_not_stored ["ERR-5"]
+        a_follow_up_respects_its_keys ["ERR-5" "SUB-6" "ORD-4"]
         a_snooze_costs_no_attempt ["ERR-7"]
         a_discarded_job_ends_as_canceled ["ERR-7"]
     ;

@@ -300,7 +300,7 @@ pub(super) async fn claimers_at_once_never_run_a_key_twice(rig: Rig) {
         expected.entry(job.0.ordering_key.clone().expect("set")).or_default().push(job.id());
     }
     rig.submit_all(jobs).await;
-    let watch = Arc::new(Mutex::new((HashSet::new(), BTreeMap::<String, Vec<JobId>>::new())));
+    let watch = Arc::new(Mutex::new(Watch::default()));
     let left = Arc::new(AtomicUsize::new(KEYS * PER_KEY));
     at_once(6, |_| {
         let (rig, watch, left) = (rig.clone(), Arc::clone(&watch), Arc::clone(&left));
@@ -310,7 +310,7 @@ pub(super) async fn claimers_at_once_never_run_a_key_twice(rig: Rig) {
                 let jobs = rig.claim_as(node, 2).await;
                 for job in &jobs {
                     let key = job.ordering_key.clone().expect("every job has a key");
-                    assert!(watch.lock().0.insert(key.clone()), "two jobs of {key} at once");
+                    assert!(watch.lock().running.insert(key.clone()), "two jobs of {key} at once");
                 }
                 for job in &jobs {
                     work_one(&rig, node, job, &watch, &left).await;
@@ -323,7 +323,7 @@ pub(super) async fn claimers_at_once_never_run_a_key_twice(rig: Rig) {
         }
     })
     .await;
-    assert_eq!(watch.lock().1, expected);
+    assert_eq!(watch.lock().ended, expected);
 }
 
 /// ORD-4: submits that meet on a new key agree on who holds it.
@@ -342,24 +342,76 @@ pub(super) async fn submits_at_once_with_one_ordering_key_have_one_holder(rig: R
         rig.end(&holder, succeed()).await;
     }
     assert_eq!(sorted(ran.clone()), sorted(submitted));
-    assert!(ran[1..].is_sorted(), "whoever came first, the others follow in order");
+    let mut arrived = Vec::new();
+    for id in &ran {
+        arrived.push((rig.record(*id).await.created_at, *id));
+    }
+    assert!(arrived[1..].is_sorted(), "whoever came first, the others follow by arrival");
 }
 
-/// Ends one job of the case above; every third one is released once, and comes back.
+/// ORD-4, OPS-3: holders and waiters are canceled while others run. The line moves on whoever leaves it, and nobody is
+/// left behind.
+pub(super) async fn a_line_moves_on_while_its_jobs_are_canceled(rig: Rig) {
+    let submitted = submitted_ids(&rig.submit_all((0..24).map(|_| rig.job().ordered("k")).collect()).await);
+    let unwanted: Vec<JobId> = submitted.iter().copied().filter(|id| !id.sequence().is_multiple_of(3)).collect();
+    let worker = {
+        let rig = rig.clone();
+        tokio::spawn(async move {
+            let mut ran = Vec::new();
+            while rig.counts().await.unfinished() > 0 {
+                for job in rig.claim(2).await {
+                    ran.push(job.id);
+                    rig.end(&job, succeed()).await;
+                }
+                tokio::task::yield_now().await;
+            }
+            ran
+        })
+    };
+    let replies = at_once(unwanted.len(), |n| {
+        let (rig, id) = (rig.clone(), unwanted[n]);
+        async move { (id, rig.cancel(id).await) }
+    })
+    .await;
+    let ran = worker.await.expect("the line moves on");
+    assert!(ran.is_sorted(), "in order of submission");
+    for (id, reply) in replies {
+        let expected = match reply {
+            CancelReply::AlreadyFinished(status) => status,
+            _ => Status::Canceled,
+        };
+        assert_eq!((rig.status(id).await, ran.contains(&id)), (expected, reply != CancelReply::Canceled));
+    }
+    let wanted = submitted.iter().filter(|id| !unwanted.contains(id));
+    for id in wanted {
+        assert_eq!(rig.status(*id).await, Status::Succeeded);
+    }
+}
+
+/// What the workers of `claimers_at_once_never_run_a_key_twice` see.
+#[derive(Default)]
+struct Watch {
+    /// Keys with a job in hand.
+    running: HashSet<String>,
+    /// The jobs of each key, in the order of their ends.
+    ended: BTreeMap<String, Vec<JobId>>,
+}
+
+/// Ends one job of `claimers_at_once_never_run_a_key_twice`; every third one fails once, and comes back.
 async fn work_one(
     rig: &Rig,
     node: windlass_core::store::NodeId,
     job: &ClaimedJob,
-    watch: &Mutex<(HashSet<String>, BTreeMap<String, Vec<JobId>>)>,
+    watch: &Mutex<Watch>,
     left: &AtomicUsize,
 ) {
     let key = job.ordering_key.clone().expect("every job has a key");
-    let again = job.failed == 0 && job.id.sequence() % 3 == 0;
+    let again = job.failed == 0 && job.id.sequence().is_multiple_of(3);
     {
         let mut watch = watch.lock();
-        watch.0.remove(&key);
+        watch.running.remove(&key);
         if !again {
-            watch.1.entry(key).or_default().push(job.id);
+            watch.ended.entry(key).or_default().push(job.id);
         }
     }
     if again {

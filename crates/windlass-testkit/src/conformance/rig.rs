@@ -27,10 +27,15 @@ pub(super) const QUEUE: &str = "default";
 pub(super) const HANDLER: &str = "reports.generate";
 /// Longer than any test: for what must not happen by itself.
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
-/// A wait that a case goes through; [`PAST_SOON`] is longer.
-pub(super) const SOON: Duration = Duration::from_millis(40);
+/// A wait that a case goes through; [`PAST_SOON`] is longer. Where time really passes, on a busy machine, a case must be
+/// able to look at what is to happen before it does.
+pub(super) const SOON: Duration = Duration::from_millis(400);
 /// After this much time everything that was to happen [`SOON`] is due.
-pub(super) const PAST_SOON: Duration = Duration::from_millis(60);
+pub(super) const PAST_SOON: Duration = Duration::from_millis(450);
+/// A wait with room for a few reads before it is over, also on a busy database; [`PAST_A_WHILE`] is longer.
+pub(super) const A_WHILE: Duration = Duration::from_millis(400);
+/// After this much time everything that was to happen after [`A_WHILE`] is due.
+pub(super) const PAST_A_WHILE: Duration = Duration::from_millis(450);
 /// The lease of nodes; long enough for a heartbeat and the next call on a busy database.
 pub(super) const LEASE: Duration = Duration::from_millis(400);
 /// After this much time a node that was silent is dead.

@@ -2,9 +2,15 @@
 //! Run by every store through `conformance_tests!`.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use windlass_core::store::{Beat, Claim, Fence, Finish, Finished, NewNode, ProgressReport, Transition, suspect_queue};
-use windlass_core::{JobId, MachineSlot, Progress, Scope, Status};
+use parking_lot::Mutex;
+
+use windlass_core::store::{
+    Beat, CancelReply, Claim, Fence, Finish, Finished, NewNode, NodeId, ProgressReport, Transition, suspect_queue,
+};
+use windlass_core::{JobError, JobId, MachineSlot, Priority, Progress, Scope, Status};
 
 use super::rig::*;
 
@@ -37,8 +43,31 @@ pub(super) async fn a_claim_takes_no_more_than_asked_for_in_all_or_per_queue(rig
     let [one, two] = per_queue([100, 2], 10).await;
     assert!(one + two == 10 && two <= 2, "{one} and {two}");
     assert_eq!(per_queue([2, 3], 100).await, [2, 3]);
-    let [one, two] = per_queue([100, 100], 100).await;
-    assert!(one + two > 0);
+    let mixed = [20, 10, 0, -10].map(Priority);
+    rig.submit_all(
+        mixed.iter().flat_map(|p| rig.jobs(3).into_iter().map(|job| job.priority(*p).queue("mixed"))).collect(),
+    )
+    .await;
+    let claimed = rig.claim_with(rig.node, vec![("mixed".into(), 5)], 10, [1, 1, 1, 1]).await;
+    assert_eq!(claimed.jobs.len(), 5, "a queue's limit holds for all bands together");
+}
+
+/// RUN-3: "as many as there are" can be said with the largest number.
+pub(super) async fn limits_without_end_take_all_there_is(rig: Rig) {
+    const NO_LIMIT: usize = usize::MAX;
+    let submitted = submitted_ids(&rig.submit_all(rig.jobs(10)).await);
+    let soon = rig.submit(rig.job().after(SOON)).await;
+    let claimed = rig.claim_with(rig.node, vec![(QUEUE.into(), NO_LIMIT)], NO_LIMIT, [NO_LIMIT; 4]).await;
+    assert_eq!(ids(&claimed.jobs), submitted);
+    rig.advance(PAST_SOON).await;
+    assert_eq!(rig.store().promote(NO_LIMIT).await.expect("promote").jobs, 1);
+    assert_eq!(rig.store().open_gates(NO_LIMIT).await.expect("open_gates"), 0);
+    assert_eq!(rig.store().expire(NO_LIMIT).await.expect("expire"), 0);
+    assert_eq!(rig.store().clean(NO_LIMIT).await.expect("clean"), 0);
+    assert_eq!(rig.claim_one().await.id, soon);
+    let recovered = rig.store().recover(std::time::Duration::MAX).await.expect("recover");
+    assert!(recovered.nodes.is_empty());
+    assert_eq!(rig.store().promote(0).await.expect("promote").jobs, 0);
 }
 
 /// RUN-3: a node gets only what it asked for.
@@ -290,6 +319,159 @@ pub(super) async fn recovery_happens_once_however_many_nodes_ask(rig: Rig) {
     assert!(again.iter().all(|job| job.recoveries == 1));
     let idle = rig.store().recover(HOUR).await.expect("recover");
     assert!(idle.nodes.is_empty() && idle.jobs.is_empty());
+}
+
+/// RUN-4, RUN-5: a node that was silent for too long ends its jobs just while it is declared dead. Each job ended, or
+/// comes back; never both, never neither.
+pub(super) async fn a_finish_and_a_recovery_at_once_have_one_winner(rig: Rig) {
+    const JOBS: usize = 20;
+    for _ in 0..3 {
+        let lost = rig.another_node().await;
+        rig.submit_all(rig.jobs(JOBS)).await;
+        let held = rig.claim_as(lost, JOBS).await;
+        assert_eq!(held.len(), JOBS);
+        rig.advance(PAST_LEASE).await;
+        rig.store().heartbeat(rig.node, 0).await.expect("heartbeat");
+        let answers = at_once(JOBS + 1, |n| {
+            let (rig, job) = (rig.clone(), held.get(n).cloned());
+            async move {
+                match job {
+                    Some(job) => Ok((job.id, rig.finish_as(lost, finish(&job, succeed())).await)),
+                    None => Err(rig.store().recover(LEASE).await.expect("recover").jobs),
+                }
+            }
+        })
+        .await;
+        let (finished, recovered): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+        let recovered: HashSet<JobId> = recovered.into_iter().filter_map(Result::err).flatten().collect();
+        for (id, answer) in finished.into_iter().flatten() {
+            let expected =
+                if recovered.contains(&id) { Finished::Fenced } else { Finished::Accepted(Status::Succeeded) };
+            assert_eq!(answer, expected);
+            let status = if recovered.contains(&id) { Status::Pending } else { Status::Succeeded };
+            assert_eq!(rig.status(id).await, status);
+        }
+        for job in rig.claim_from(rig.node, &[&suspect_queue(QUEUE)], JOBS).await {
+            assert!(recovered.contains(&job.id) && job.recoveries == 1);
+            rig.end(&job, succeed()).await;
+        }
+        assert_eq!(rig.counts().await.unfinished(), 0);
+    }
+}
+
+/// RUN-4, RUN-5, ORD-4: submitters, workers, an operator and maintenance all at once. Every job ends once, none runs in
+/// two places, and the counts add up.
+pub(super) async fn a_busy_store_loses_and_doubles_nothing(rig: Rig) {
+    const SUBMITTERS: usize = 4;
+    const BATCHES: usize = 8;
+    const WORKERS: usize = 4;
+    let yard = Arc::new(Yard::default());
+    at_once(SUBMITTERS + WORKERS + 1, |n| {
+        let (rig, yard) = (rig.clone(), Arc::clone(&yard));
+        async move {
+            match n {
+                n if n < SUBMITTERS => {
+                    for batch in 0..BATCHES {
+                        yard.submit(&rig, n, batch).await;
+                    }
+                    yard.submitters_done.fetch_add(1, Ordering::SeqCst);
+                }
+                n if n < SUBMITTERS + WORKERS => {
+                    let node = rig.another_node().await;
+                    while !yard.is_over(&rig, SUBMITTERS).await {
+                        yard.work(&rig, node).await;
+                    }
+                }
+                _ => {
+                    while !yard.is_over(&rig, SUBMITTERS).await {
+                        rig.advance(std::time::Duration::from_millis(2)).await;
+                        rig.promote().await;
+                        rig.open_gates().await;
+                        rig.expire().await;
+                        rig.clean().await;
+                        rig.store().recover(HOUR).await.expect("recover");
+                        yard.cancel_some(&rig).await;
+                    }
+                }
+            }
+        }
+    })
+    .await;
+    let submitted = yard.submitted.lock().clone();
+    let counts = rig.counts().await;
+    let ended: u64 = [Status::Succeeded, Status::Canceled, Status::DeadLettered].iter().map(|s| counts.get(*s)).sum();
+    assert_eq!((ended, counts.unfinished()), (submitted.len() as u64, 0));
+    for id in submitted {
+        assert!(rig.status(id).await.is_terminal());
+    }
+}
+
+/// What the actors of the case above share.
+#[derive(Default)]
+struct Yard {
+    submitted: Mutex<Vec<JobId>>,
+    running: Mutex<HashSet<JobId>>,
+    ended: Mutex<HashSet<JobId>>,
+    submitters_done: AtomicUsize,
+}
+
+impl Yard {
+    /// Plain, keyed, ordered, delayed and repeated jobs of two tenants.
+    async fn submit(&self, rig: &Rig, submitter: usize, batch: usize) {
+        let key = format!("{submitter}-{batch}");
+        let jobs = vec![
+            rig.job(),
+            rig.job().key(&key),
+            rig.job().key(&key),
+            rig.job().ordered(["x", "y"][batch % 2]),
+            rig.job().tenant(B).ordered("x"),
+            rig.job().tenant(B).priority(Priority::LOW).after(std::time::Duration::from_millis(3)),
+        ];
+        let answers = rig.submit_all(jobs).await;
+        assert_eq!(answers.iter().map(|a| a.duplicate).collect::<Vec<_>>(), [false, false, true, false, false, false]);
+        self.submitted.lock().extend(answers.iter().filter(|a| !a.duplicate).map(|a| a.id));
+    }
+
+    /// Takes a few jobs and ends them: most succeed, some fail first, some are handed back, some die.
+    async fn work(&self, rig: &Rig, node: NodeId) {
+        let jobs = rig.claim_as(node, 3).await;
+        for job in &jobs {
+            assert!(self.running.lock().insert(job.id), "job {} runs in two places", job.id);
+            assert!(!self.ended.lock().contains(&job.id), "job {} had ended", job.id);
+        }
+        for job in &jobs {
+            let brief = std::time::Duration::from_millis(1);
+            let transition = match (job.id.sequence() % 8, job.failed) {
+                (0, 0) => retry(1, brief),
+                (1, 0) => Transition::Retry { failed: 1, delay: brief, error: JobError::retryable("once") },
+                (2, _) => dead("max_retries"),
+                _ => succeed(),
+            };
+            self.running.lock().remove(&job.id);
+            match rig.finish_as(node, finish(job, transition)).await {
+                Finished::Accepted(status) if status.is_terminal() => assert!(self.ended.lock().insert(job.id)),
+                Finished::Accepted(_) => {}
+                Finished::Fenced => panic!("job {} was taken from a living node", job.id),
+            }
+        }
+        if jobs.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Every seventh job is not wanted any more.
+    async fn cancel_some(&self, rig: &Rig) {
+        let unwanted: Vec<JobId> = self.submitted.lock().iter().copied().skip(3).step_by(7).collect();
+        for id in unwanted {
+            if rig.cancel(id).await == CancelReply::Canceled {
+                assert!(self.ended.lock().insert(id), "job {id} had ended before it was canceled");
+            }
+        }
+    }
+
+    async fn is_over(&self, rig: &Rig, submitters: usize) -> bool {
+        self.submitters_done.load(Ordering::SeqCst) == submitters && rig.counts().await.unfinished() == 0
+    }
 }
 
 /// RUN-13: as long as its node is heard of, a job is not taken from it, however long it runs.

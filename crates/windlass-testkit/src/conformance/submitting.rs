@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use windlass_core::store::{CancelReply, Finished, ReplayReply, Submit, Submitted, Transition};
+use windlass_core::store::{CancelReply, Finished, Gate, PauseTarget, ReplayReply, Submit, Submitted, Transition};
 use windlass_core::{
     BatchId, Callback, JobError, JobFilter, JobId, Page, Priority, RetryPolicy, Scope, Start, Status, UniqueWithin,
 };
@@ -160,6 +160,7 @@ pub(super) async fn input_and_output_come_back_byte_for_byte(rig: Rig) {
         "null",
         "\"\"",
         "[]",
+        &format!("\"{}\"", "long ".repeat(60_000)),
     ];
     for text in texts {
         let claimed = rig.running(rig.job().with(|job| job.payload = payload(text))).await;
@@ -172,6 +173,40 @@ pub(super) async fn input_and_output_come_back_byte_for_byte(rig: Rig) {
         assert_eq!(again.checkpoint.as_ref().map(|data| data.as_str()), Some(text));
         rig.end(&again, Transition::Succeed { output: Some(payload(text)), keep: HOUR }).await;
         assert_eq!(rig.record(again.id).await.output.expect("kept").as_str(), text);
+    }
+}
+
+/// SUB-2: names and texts are data, whatever they look like to SQL, to JSON or to an array literal.
+pub(super) async fn awkward_texts_are_data(rig: Rig) {
+    let texts = ["a'b\"c", "{d,e}", "x\\y", "50%_*", "ключ 🔑", "a:b::c", " ", "; DROP TABLE jobs; --", "$1 ?1 :a"];
+    for text in texts {
+        let job = rig.job().handler(text).queue(text).key(text).ordered(text).tag(text).tag("plain").with(|job| {
+            job.correlation_id = Some(text.into());
+            job.spec.headers.insert(text.into(), text.into());
+        });
+        let id = rig.submit(job).await;
+        assert_eq!(rig.try_submit(rig.job().handler(text).key(text)).await.id, id);
+        let waiter = rig.submit(rig.job().ordered(text)).await;
+        assert_eq!(rig.record(waiter).await.reason, Some(format!("key:{text}")));
+        assert_eq!(rig.list(JobFilter::all().handler(text).tag(text)).await, [id]);
+        let target = PauseTarget::Handler(text.into());
+        rig.store().pause(&target, text, text).await.expect("pause");
+        let claimed = rig.claim_from(rig.node, &[text], 5).await.remove(0);
+        assert_eq!((claimed.id, claimed.handler.as_str(), claimed.queue.as_str()), (id, text, text));
+        assert_eq!(sorted_text(&claimed.tags), sorted_text(&[text.to_owned(), "plain".to_owned()]));
+        rig.end(&claimed, Transition::Park { gate: Gate::Pause(target.clone()) }).await;
+        assert!(rig.store().pauses().await.expect("pauses").iter().any(|p| p.target == target && p.reason == text));
+        rig.store().resume(&target, text).await.expect("resume");
+        rig.open_gates().await;
+        let claimed = rig.claim_from(rig.node, &[text], 5).await.remove(0);
+        let error = JobError::terminal(text, text);
+        rig.end(&claimed, Transition::DeadLetter { reason: text.into(), error: error.clone() }).await;
+        let record = rig.record(id).await;
+        assert_eq!((record.reason.as_deref(), record.error), (Some(text), Some(error)));
+        rig.store().cancel(Scope::All, waiter, text, text).await.expect("cancel");
+        assert_eq!(rig.record(waiter).await.reason.as_deref(), Some(text));
+        let canceled = rig.audit(Scope::All, "JOB_CANCELED").await;
+        assert_eq!((canceled[0].actor.as_str(), canceled[0].detail.as_deref()), (text, Some(text)));
     }
 }
 

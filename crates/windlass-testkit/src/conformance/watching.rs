@@ -687,6 +687,12 @@ pub(super) async fn whereabouts_tell_why_a_job_is_not_running(rig: Rig) {
     let pauses = whereabouts(blocked).await.pauses;
     assert_eq!((pauses.len(), &pauses[0].target, pauses[0].by.as_str()), (1, &target, "ann"));
 
+    let parked = rig.running(rig.job().queue("busy")).await;
+    park(&rig, std::slice::from_ref(&parked), &target).await;
+    let parked = whereabouts(parked.id).await;
+    assert_eq!((parked.record.status, parked.ahead, parked.key_holder), (Status::Blocked, None, None));
+    assert_eq!(parked.record.reason, Some(Gate::Pause(target.clone()).name()));
+
     let scheduled = rig.submit(rig.job().after(HOUR)).await;
     let due = whereabouts(scheduled).await;
     assert_eq!((due.record.status, due.ahead, due.key_holder), (Status::Scheduled, None, None));

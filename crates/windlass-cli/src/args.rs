@@ -1,0 +1,518 @@
+//! What can be typed: every command, option and help text. Read by `main`, carried out by `commands` and `up`.
+//! Values are checked here, so that a wrong one is refused before anything is opened.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use windlass::store::PauseTarget;
+use windlass::{BatchId, JobId, Priority, Scope, Status, TenantId, Timestamp};
+
+use crate::time::{When, parse_duration, parse_time, parse_when};
+
+/// Durable background jobs: run, inspect and steer them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "windlass",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    max_term_width = 110,
+    after_help = "Examples:
+  windlass up                                   see it work, with demo jobs on a SQLite file
+  windlass list --status retrying               what is being tried again
+  windlass show 6237184712970240 --history      one job: why it waits, its attempts and errors
+  windlass submit email.send '{\"to\":\"ann\"}' --delay 5m
+  windlass --db postgres://localhost/app stats  the same commands on PostgreSQL
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 not found, 4 conflict, 5 not allowed, 6 unavailable or timed out."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command understands.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// Where the jobs are kept: `sqlite:PATH` or `postgres://…` [default: sqlite:./windlass-data/windlass.db]
+    #[arg(long, global = true, value_name = "URL", env = "WINDLASS_DB", hide_env_values = true)]
+    pub(crate) db: Option<String>,
+    /// Whose jobs: a UUID; the root tenant by default
+    #[arg(long, global = true, value_name = "UUID", env = "WINDLASS_TENANT", value_parser = tenant)]
+    pub(crate) tenant: Option<TenantId>,
+    /// Every tenant's jobs, for operators
+    #[arg(long, global = true, conflicts_with = "tenant")]
+    pub(crate) all_tenants: bool,
+    /// Print JSON for programs; errors too, on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print data only, no remarks
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// No colours (also with NO_COLOR set)
+    #[arg(long, global = true)]
+    pub(crate) no_color: bool,
+    /// Log more to stderr (-v what happens, -vv every step)
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Global {
+    /// The tenant that submits and acts.
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.tenant.unwrap_or(TenantId::ROOT)
+    }
+
+    /// The jobs that reads and writes may touch.
+    pub(crate) fn scope(&self) -> Scope {
+        if self.all_tenants { Scope::All } else { Scope::Tenant(self.tenant()) }
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Up(UpArgs),
+    Submit(SubmitArgs),
+    List(ListArgs),
+    Show(ShowArgs),
+    /// Say why a job is not running now, and when it will
+    #[command(after_help = "Example:\n  windlass why 6237184712970240")]
+    Why {
+        /// The job
+        #[arg(value_parser = job_id)]
+        id: JobId,
+    },
+    Cancel(CancelArgs),
+    /// Look at dead letters, and put them back to work
+    #[command(subcommand)]
+    Dead(DeadCommand),
+    Pause(PauseArgs),
+    Resume(ResumeArgs),
+    /// List the pauses in force
+    Pauses,
+    /// List the registered processes
+    Nodes,
+    Audit(AuditArgs),
+    /// Count jobs by status
+    #[command(after_help = "Ended jobs stay counted after they have been removed.\n\nExamples:
+  windlass stats
+  windlass stats --all-tenants --json")]
+    Stats,
+    /// Check that everything is in order, and say what to do where it is not
+    #[command(after_help = "Each line is ok, warn or fail. The exit code is 1 if anything fails, otherwise 0.")]
+    Doctor,
+    Migrate(MigrateArgs),
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  windlass completions bash > ~/.local/share/bash-completion/completions/windlass"
+    )]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Run Windlass here, with demo jobs to look at
+///
+/// Opens (or makes) a SQLite file, runs demo jobs on it and draws what happens. Started again it goes on where it
+/// stopped. Ctrl-C lets running jobs end, hands the rest back and leaves.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass up                        a SQLite file in ./windlass-data
+  windlass up --data /tmp/demo       somewhere else
+  windlass up --db postgres://localhost/app
+  windlass up --for 10 | tail -1     ten seconds, one line per second
+
+While it runs on SQLite, look around from another terminal: list, show, why, dead list, stats, nodes, pauses and
+audit read the file beside it. Commands that write need PostgreSQL, or `up` stopped.")]
+pub(crate) struct UpArgs {
+    /// The directory of the SQLite file [default: ./windlass-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Jobs to run at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrency: u16,
+    /// No demo handlers and no demo jobs: only keep the store in order
+    #[arg(long)]
+    pub(crate) no_demo: bool,
+    /// Stop by itself after so many seconds
+    #[arg(long = "for", value_name = "SECONDS")]
+    pub(crate) for_seconds: Option<u64>,
+}
+
+/// Store a job
+///
+/// Prints its id once it is durable. With a key that a job has already, prints that job's id.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass submit email.send '{\"to\":\"ann@example.org\"}'
+  windlass submit report.build @input.json --key report-2026-11 --priority high
+  echo '[1,2,3]' | windlass submit numbers.add - --wait
+  windlass submit order.ship '{\"order\":7}' --ordering-key customer-12 --delay 5m")]
+pub(crate) struct SubmitArgs {
+    /// The handler that is to run it, such as `email.send`
+    pub(crate) handler: String,
+    /// Its input: JSON, @FILE to read a file, - to read stdin; `null` by default
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) input: Option<String>,
+    /// Idempotency key: a second submit with it returns the first job
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    /// low, normal, high, critical, or a number; higher is sooner
+    #[arg(long, value_name = "P", value_parser = priority, allow_hyphen_values = true)]
+    pub(crate) priority: Option<Priority>,
+    /// Start this long from now, such as 30s or 5m
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true, conflicts_with = "at")]
+    pub(crate) delay: Option<Duration>,
+    /// Start at this time, such as 2026-11-15T10:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) at: Option<Timestamp>,
+    /// Jobs of a tenant with the same key run one at a time, in order
+    #[arg(long, value_name = "KEY")]
+    pub(crate) ordering_key: Option<String>,
+    /// A label to find it by; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
+    /// Ties together what happens for one request
+    #[arg(long, value_name = "ID")]
+    pub(crate) correlation_id: Option<String>,
+    /// How long an attempt may take
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) timeout: Option<Duration>,
+    /// The queue it waits in
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<String>,
+    /// Cancel it if it has not started by then
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) expires_at: Option<Timestamp>,
+    /// Wait until it has ended and print what it returned
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// How long to wait; the job goes on after that
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s", requires = "wait")]
+    pub(crate) wait_timeout: Duration,
+}
+
+/// List jobs, newest first
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass list --status running --status retrying
+  windlass list --handler email.send --created-after 2h
+  windlass list --json --limit 200 | jq -r '.jobs[].id'
+  windlass list --before 6237184712970240       the page after the one that ended with this job")]
+pub(crate) struct ListArgs {
+    /// pending, scheduled, retrying, blocked, suspended, running, succeeded, canceled or dead_lettered; repeatable
+    #[arg(long = "status", value_name = "STATUS", value_parser = status)]
+    pub(crate) statuses: Vec<Status>,
+    /// Only this handler's
+    #[arg(long)]
+    pub(crate) handler: Option<String>,
+    /// Only with this label
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+    /// Only of this batch
+    #[arg(long, value_name = "ID", value_parser = batch_id)]
+    pub(crate) batch: Option<BatchId>,
+    /// Only with this correlation id
+    #[arg(long, value_name = "ID")]
+    pub(crate) correlation_id: Option<String>,
+    /// Submitted at or after: a time, or 2h for two hours ago
+    #[arg(long, value_name = "TIME", value_parser = parse_when)]
+    pub(crate) created_after: Option<When>,
+    /// Submitted before: a time, or 2h for two hours ago
+    #[arg(long, value_name = "TIME", value_parser = parse_when)]
+    pub(crate) created_before: Option<When>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
+/// Which part of a list.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PageArgs {
+    /// How many, 1 to 200
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit)]
+    pub(crate) limit: usize,
+    /// Only jobs older than this one: the next page
+    #[arg(long, value_name = "ID", value_parser = job_id)]
+    pub(crate) before: Option<JobId>,
+    /// Skip so many
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) offset: usize,
+}
+
+/// Show one job: its state, why it waits, its errors
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass show 6237184712970240 --history
+  windlass show 6237184712970240 --input --json | jq .input")]
+pub(crate) struct ShowArgs {
+    /// The job
+    #[arg(value_parser = job_id)]
+    pub(crate) id: JobId,
+    /// Also its input
+    #[arg(long)]
+    pub(crate) input: bool,
+    /// Also everything that happened to it
+    #[arg(long)]
+    pub(crate) history: bool,
+}
+
+/// Cancel jobs: at once while they wait, through their node while they run
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass cancel 6237184712970240 --reason 'sent twice'
+  windlass list --json --handler email.send | jq -r '.jobs[].id' | xargs windlass cancel")]
+pub(crate) struct CancelArgs {
+    /// The jobs
+    #[arg(required = true, value_name = "ID", value_parser = job_id)]
+    pub(crate) ids: Vec<JobId>,
+    /// Why; kept with the job and in the audit log
+    #[arg(long, default_value = "canceled")]
+    pub(crate) reason: String,
+}
+
+/// What to do with dead letters.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadCommand {
+    List(DeadListArgs),
+    /// Show one dead letter with its input and everything that happened to it
+    Show {
+        /// The dead letter
+        #[arg(value_parser = job_id)]
+        id: JobId,
+    },
+    Replay(ReplayArgs),
+    /// Remove ended jobs now, for good
+    #[command(after_help = "Example:\n  windlass dead purge 6237184712970240")]
+    Purge {
+        /// The jobs
+        #[arg(required = true, value_name = "ID", value_parser = job_id)]
+        ids: Vec<JobId>,
+    },
+}
+
+/// List dead letters, newest first
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  windlass dead list --reason max_retries --replayed false")]
+pub(crate) struct DeadListArgs {
+    #[command(flatten)]
+    pub(crate) filter: DeadFilter,
+    /// Only those that have (true) or have not (false) been replayed
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) replayed: Option<bool>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
+/// Which dead letters.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeadFilter {
+    /// Only this handler's
+    #[arg(long)]
+    pub(crate) handler: Option<String>,
+    /// Only those that ended for this reason, such as max_retries
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    /// Only with this label
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+}
+
+/// Put dead letters back to work
+///
+/// By id, or with --all every one that passes the filter: the number is shown first, and confirmed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass dead replay 6237184712970240
+  windlass dead replay --all --handler email.send --rate 10/s --stop-when-failing 0.2
+  windlass dead replay --all --reason max_retries --limit 5 --yes")]
+pub(crate) struct ReplayArgs {
+    /// The dead letters
+    #[arg(value_name = "ID", value_parser = job_id, required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) ids: Vec<JobId>,
+    /// Every dead letter that passes the filter and was not replayed before
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// With --all: only this handler's
+    #[arg(long, requires = "all")]
+    pub(crate) handler: Option<String>,
+    /// With --all: only those that ended for this reason
+    #[arg(long, requires = "all")]
+    pub(crate) reason: Option<String>,
+    /// With --all: only with this label
+    #[arg(long, requires = "all")]
+    pub(crate) tag: Option<String>,
+    /// Submit each again as a new job that names it, in place of running it again under its own id
+    #[arg(long)]
+    pub(crate) as_new: bool,
+    /// So many per second, such as 10/s
+    #[arg(long, value_name = "N/s", value_parser = rate, allow_hyphen_values = true)]
+    pub(crate) rate: Option<f64>,
+    /// At most so many in all
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = at_least_one)]
+    pub(crate) limit: usize,
+    /// With --all: stop when more than this part fails again, 0 to 1
+    #[arg(long, value_name = "PART", requires = "all", value_parser = part, conflicts_with = "as_new", allow_hyphen_values = true)]
+    pub(crate) stop_when_failing: Option<f64>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+impl ReplayArgs {
+    /// What --all stands for.
+    pub(crate) fn filter(&self) -> DeadFilter {
+        DeadFilter { handler: self.handler.clone(), reason: self.reason.clone(), tag: self.tag.clone() }
+    }
+}
+
+/// Stop starting jobs of everything, a handler or a tenant; running ones go on
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass pause all --reason 'database upgrade'
+  windlass pause handler email.send
+  windlass pause tenant 0190b3a2-7c1e-7000-8000-000000000001")]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// Why; shown to everyone who asks why a job waits
+    #[arg(long, default_value = "")]
+    pub(crate) reason: String,
+}
+
+/// End a pause
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  windlass resume handler email.send")]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+}
+
+/// What is paused or resumed.
+#[derive(Debug, Args)]
+pub(crate) struct TargetArgs {
+    /// all, handler or tenant
+    #[arg(value_name = "WHAT")]
+    what: Kind,
+    /// The handler's id or the tenant's UUID
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    All,
+    Handler,
+    Tenant,
+}
+
+impl TargetArgs {
+    /// The target; the field that is wrong if there is none.
+    pub(crate) fn target(&self) -> crate::error::Result<PauseTarget> {
+        use crate::error::CliError;
+        match (self.what, self.name.as_deref()) {
+            (Kind::All, None) => Ok(PauseTarget::All),
+            (Kind::All, Some(name)) => {
+                Err(CliError::invalid("name", format!("`all` takes none, got `{}`", name.escape_debug())))
+            }
+            (Kind::Handler, Some(name)) if !name.is_empty() => Ok(PauseTarget::Handler(name.to_owned())),
+            (Kind::Handler, _) => Err(CliError::invalid("handler", "name one, as in `handler email.send`")),
+            (Kind::Tenant, Some(name)) => Ok(PauseTarget::Tenant(TenantId::parse(name)?)),
+            (Kind::Tenant, None) => Err(CliError::invalid("tenant", "name one by its UUID")),
+        }
+    }
+}
+
+/// Read the audit log, newest first
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass audit --action JOB_CANCELED
+  windlass audit --all-tenants --json --limit 500")]
+pub(crate) struct AuditArgs {
+    /// Only this action: JOB_SUBMITTED, JOB_CANCELED, JOB_REPLAYED, JOB_PURGED, JOB_EXHAUSTED_RETRIES, PAUSED, …
+    #[arg(long)]
+    pub(crate) action: Option<String>,
+    /// Only on this target: a job id, or a pause such as handler:email.send
+    #[arg(long)]
+    pub(crate) target: Option<String>,
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one)]
+    pub(crate) limit: usize,
+}
+
+/// Bring the schema of the database up to date
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass migrate
+  windlass migrate --sql --db postgres: > schema.sql     without connecting")]
+pub(crate) struct MigrateArgs {
+    /// Print the SQL for the kind of database that --db names; connects to nothing
+    #[arg(long)]
+    pub(crate) sql: bool,
+}
+
+fn tenant(text: &str) -> Result<TenantId, String> {
+    TenantId::parse(text).map_err(|error| error.message)
+}
+
+fn status(text: &str) -> Result<Status, String> {
+    Status::parse(text).map_err(|error| error.message)
+}
+
+fn job_id(text: &str) -> Result<JobId, String> {
+    text.parse().map_err(|_| format!("`{}` is not a job id, which is a decimal number", text.escape_debug()))
+}
+
+fn batch_id(text: &str) -> Result<BatchId, String> {
+    text.parse().map(BatchId).map_err(|_| format!("`{}` is not a batch id, a decimal number", text.escape_debug()))
+}
+
+fn priority(text: &str) -> Result<Priority, String> {
+    let known = "low, normal, high, critical or a number from -32768 to 32767";
+    Priority::parse(text).ok_or_else(|| format!("`{}` is not a priority; {known}", text.escape_debug()))
+}
+
+fn limit(text: &str) -> Result<usize, String> {
+    let max = windlass::Page::MAX;
+    let number = text.parse().ok().filter(|limit| (1..=max).contains(limit));
+    number.ok_or_else(|| format!("`{}` is not in 1 to {max}", text.escape_debug()))
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|limit| *limit > 0);
+    number.ok_or_else(|| format!("`{}` is not a number from 1 on", text.escape_debug()))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches("/s").parse().ok();
+    let rate = number.filter(|rate: &f64| rate.is_finite() && (0.001..=100_000.0).contains(rate));
+    rate.ok_or_else(|| format!("`{}` is not a rate; write it like 10/s", text.escape_debug()))
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part: &f64| (0.0..=1.0).contains(part));
+    part.ok_or_else(|| format!("`{}` is not in 0 to 1", text.escape_debug()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn rates_are_read_with_and_without_their_unit() {
+        assert_eq!((rate("10/s"), rate("0.5")), (Ok(10.0), Ok(0.5)));
+        for bad in ["0", "-1/s", "NaN", "inf", "fast"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+}

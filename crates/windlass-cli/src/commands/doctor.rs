@@ -1,0 +1,231 @@
+//! Checks that an installation is in order and says what to do where it is not. Called by `commands::run`. Only looks:
+//! it can be run at any time, beside anything.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde_json::json;
+use windlass::sqlite::rusqlite;
+use windlass::store::Store;
+use windlass::{Config, JobFilter, Page, Scope, Status, Timestamp};
+
+use crate::connect::Place;
+use crate::error::{CliError, Result};
+use crate::output::{Out, plain};
+use crate::time::{show_duration, show_time};
+
+/// A clock that is off by more than this makes times in logs and jobs hard to compare.
+const CLOCK_SKEW: Duration = Duration::from_secs(1);
+/// A ready job should not wait this long while anything could run it.
+const STUCK_AFTER: Duration = Duration::from_secs(600);
+/// Before this version, SQLite could corrupt a file in WAL mode that two connections use.
+const SQLITE_SAFE: i32 = 3_051_003;
+
+/// Runs every check; fails if one of them does.
+pub(crate) async fn run(place: &Place, out: &Out) -> Result {
+    let mut report = Report::default();
+    if let Place::Sqlite(_) = place {
+        sqlite_version(&mut report);
+    }
+    match place.read().await {
+        Ok(store) => {
+            report.ok("store", format!("{} opens", place.describe()));
+            look(place, &*store, &mut report).await;
+        }
+        Err(error) => report.fail("store", error.to_string(), advice(&error)),
+    }
+    report.print(out)?;
+    match report.failed() {
+        0 => Ok(()),
+        1 => Err(CliError::Failed("1 check failed".to_owned())),
+        n => Err(CliError::Failed(format!("{n} checks failed"))),
+    }
+}
+
+/// What the checks found.
+#[derive(Debug, Default)]
+struct Report(Vec<Finding>);
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    level: Level,
+    message: String,
+    /// What to do about it; nothing where all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Ok,
+    Warn,
+    Fail,
+}
+
+impl Report {
+    fn ok(&mut self, check: &'static str, message: String) {
+        self.0.push(Finding { check, level: Level::Ok, message, advice: None });
+    }
+
+    fn warn(&mut self, check: &'static str, message: String, advice: impl Into<String>) {
+        self.0.push(Finding { check, level: Level::Warn, message, advice: Some(advice.into()) });
+    }
+
+    fn fail(&mut self, check: &'static str, message: String, advice: impl Into<String>) {
+        self.0.push(Finding { check, level: Level::Fail, message, advice: Some(advice.into()) });
+    }
+
+    fn failed(&self) -> usize {
+        self.0.iter().filter(|finding| finding.level == Level::Fail).count()
+    }
+
+    fn print(&self, out: &Out) -> Result {
+        if out.wants_json() {
+            return out.json(&json!({ "ok": self.failed() == 0, "checks": self.0 }));
+        }
+        for finding in &self.0 {
+            let style = console::Style::new();
+            let level = match finding.level {
+                Level::Ok => out.paint(&style.green(), "ok  "),
+                Level::Warn => out.paint(&style.yellow(), "warn"),
+                Level::Fail => out.paint(&style.red().bold(), "fail"),
+            };
+            out.line(format_args!("{level}  {:<9} {}", finding.check, plain(&finding.message)))?;
+            if let Some(advice) = &finding.advice {
+                out.line(format_args!("                {}", out.paint(&console::Style::new().dim(), advice)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The checks that need an open store. One that cannot be made is a failure of its own and does not keep the others.
+async fn look(place: &Place, store: &dyn Store, report: &mut Report) {
+    let checks = [
+        ("schema", schema(place, report).await),
+        ("clock", clock(store, report).await),
+        ("nodes", nodes(store, report).await),
+        ("pauses", pauses(store, report).await),
+        ("queues", queues(store, report).await),
+        ("dead", dead_letters(store, report).await),
+    ];
+    for (check, result) in checks {
+        if let Err(error) = result {
+            report.fail(check, error.to_string(), advice(&error));
+        }
+    }
+}
+
+fn advice(error: &CliError) -> &'static str {
+    match error.code() {
+        "not_found" => "start one with `windlass up`, or name another with --db",
+        "refused" => "stop the process that holds it, or run `windlass migrate` with the newest version",
+        "unavailable" => "check that the server runs, that its address is right and that this machine may connect",
+        "invalid_input" => "correct --db",
+        _ => "run the command again with -v and look at the log",
+    }
+}
+
+fn sqlite_version(report: &mut Report) {
+    let version = rusqlite::version();
+    if rusqlite::version_number() >= SQLITE_SAFE {
+        return report.ok("sqlite", format!("library version {version}"));
+    }
+    let message = format!("library version {version} can corrupt a file in WAL mode that two connections use");
+    report.warn("sqlite", message, "build with SQLite 3.51.3 or newer; until then look at the file only with windlass");
+}
+
+async fn schema(place: &Place, report: &mut Report) -> Result {
+    let (found, wanted) = place.schema_versions().await?;
+    match found == wanted {
+        true => report.ok("schema", format!("version {found}, which is current")),
+        false => {
+            let message = format!("version {found}, and this windlass wants {wanted}");
+            report.fail("schema", message, "run `windlass migrate`");
+        }
+    }
+    Ok(())
+}
+
+async fn clock(store: &dyn Store, report: &mut Report) -> Result {
+    let before = Timestamp::from(SystemTime::now());
+    let theirs = store.now().await?;
+    let after = Timestamp::from(SystemTime::now());
+    // The answer was made somewhere in between, so only what lies outside counts.
+    let skew = theirs.since(after).max(before.since(theirs));
+    if skew <= CLOCK_SKEW {
+        report.ok("clock", format!("the store's clock and this machine's agree ({} apart)", show_duration(skew)));
+    } else {
+        let direction = if theirs > after { "ahead of" } else { "behind" };
+        let message = format!("the store's clock is {} {direction} this machine's", show_duration(skew));
+        report.warn("clock", message, "set the clocks with NTP; Windlass itself goes by the store's");
+    }
+    Ok(())
+}
+
+async fn nodes(store: &dyn Store, report: &mut Report) -> Result {
+    let (now, nodes) = (store.now().await?, store.nodes().await?);
+    let lease = Config::default().lease;
+    let (live, silent): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| now.since(node.heartbeat_at) <= lease);
+    for node in &silent {
+        let heard = show_duration(now.since(node.heartbeat_at));
+        let message =
+            format!("node {} (process {} on {}) is silent for {heard}", node.node.0, node.info.pid, node.info.host);
+        report.warn("nodes", message, "if it is gone, the next live node takes its jobs over by itself");
+    }
+    let (running, capacity) =
+        live.iter().fold((0, 0), |(running, capacity), node| (running + node.running, capacity + node.info.capacity));
+    if capacity == 0 {
+        report.warn("nodes", "no live node runs jobs".to_owned(), "start a process that has your handlers");
+    } else {
+        report.ok("nodes", format!("{} live, {running} of {capacity} slots in use", live.len()));
+    }
+    Ok(())
+}
+
+async fn pauses(store: &dyn Store, report: &mut Report) -> Result {
+    let pauses = store.pauses().await?;
+    if pauses.is_empty() {
+        report.ok("pauses", "nothing is paused".to_owned());
+    }
+    for pause in pauses {
+        let name = pause.target.name();
+        let why = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
+        let message = format!("{name} is paused by {} since {}{why}", pause.by, show_time(pause.at));
+        report.warn("pauses", message, format!("end it with `windlass resume {}`", name.replacen(':', " ", 1)));
+    }
+    Ok(())
+}
+
+async fn queues(store: &dyn Store, report: &mut Report) -> Result {
+    let (now, waiting) = (store.now().await?, store.waiting_queues().await?);
+    let stuck: Vec<_> = waiting.iter().filter(|queue| now.since(queue.oldest.created()) > STUCK_AFTER).collect();
+    if stuck.is_empty() {
+        let limit = show_duration(STUCK_AFTER);
+        report.ok("queues", format!("{} with ready jobs, none older than {limit}", waiting.len()));
+    }
+    for queue in stuck {
+        let age = show_duration(now.since(queue.oldest.created()));
+        let message = format!("the oldest ready job of queue `{}` was submitted {age} ago", queue.queue);
+        report.warn("queues", message, format!("ask with `windlass --all-tenants why {}`", queue.oldest));
+    }
+    Ok(())
+}
+
+async fn dead_letters(store: &dyn Store, report: &mut Report) -> Result {
+    let mut filter = JobFilter::all().status(Status::DeadLettered);
+    filter.replayed = Some(false);
+    let letters = store.list(Scope::All, &filter, Page::first(Page::MAX)).await?.len();
+    match letters {
+        0 => report.ok("dead", "no dead letters".to_owned()),
+        n => {
+            let more = if n == Page::MAX { " or more" } else { "" };
+            let noun = if n == 1 { "dead letter waits" } else { "dead letters wait" };
+            let advice = "look at them with `windlass --all-tenants dead list`, then replay or purge them";
+            report.warn("dead", format!("{n}{more} {noun} for a decision"), advice);
+        }
+    }
+    Ok(())
+}

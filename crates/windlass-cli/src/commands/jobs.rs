@@ -1,0 +1,236 @@
+//! Looks at jobs: list, show, why. Called by `commands::run` with a store that may be read-only. Never writes.
+
+use comfy_table::Cell;
+use console::Style;
+use serde_json::json;
+use windlass::store::Store;
+use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, Page, Scope, Status, Timestamp, Why, explain};
+
+use crate::args::{Global, ListArgs, PageArgs, ShowArgs};
+use crate::connect::find;
+use crate::error::Result;
+use crate::output::{Out, duration, number, plain, status_style};
+use crate::time::{show_duration, show_time};
+
+/// Lists jobs, newest first.
+pub(crate) async fn list(global: &Global, store: &dyn Store, args: &ListArgs, out: &Out) -> Result {
+    let now = store.now().await?;
+    let mut filter = JobFilter::all();
+    filter.statuses.clone_from(&args.statuses);
+    filter.handler.clone_from(&args.handler);
+    filter.tag.clone_from(&args.tag);
+    filter.batch = args.batch;
+    filter.correlation_id.clone_from(&args.correlation_id);
+    filter.created_after = args.created_after.map(|when| when.at(now));
+    filter.created_before = args.created_before.map(|when| when.at(now));
+    let jobs = store.list(global.scope(), &filter, args.page.page()).await?;
+    print_jobs(global, &jobs, args.page, now, out)
+}
+
+/// Prints a page of jobs and how to get the next one.
+pub(crate) fn print_jobs(global: &Global, jobs: &[JobRecord], page: PageArgs, now: Timestamp, out: &Out) -> Result {
+    let next = jobs.last().filter(|_| jobs.len() == page.limit).map(|job| job.id);
+    if out.wants_json() {
+        return out.json(&json!({ "jobs": jobs, "next_before": next }));
+    }
+    if jobs.is_empty() {
+        out.say("no jobs");
+        return Ok(());
+    }
+    let tenants = global.scope() == Scope::All;
+    let mut columns = vec!["ID", "HANDLER", "STATUS", "ATTEMPT", "PRIORITY", "CREATED", "TOOK/AGE", "REASON"];
+    if tenants {
+        columns.insert(1, "TENANT");
+    }
+    let mut table = out.table(&columns);
+    for job in jobs {
+        let mut row = vec![
+            Cell::new(job.id),
+            Cell::new(plain(&job.handler)),
+            out.status(job.status),
+            number(job.attempt),
+            number(job.priority.0),
+            Cell::new(show_time(job.created_at)),
+            duration(took_or_age(job, now)),
+            Cell::new(remark(job)),
+        ];
+        if tenants {
+            row.insert(1, Cell::new(job.tenant));
+        }
+        table.add_row(row);
+    }
+    out.print_table(table, columns.len() - 1)?;
+    if let Some(next) = next {
+        out.say(format_args!("for the next page add --before {next}"));
+    }
+    Ok(())
+}
+
+/// How long the last attempt took or has taken; for a job that waits, how long ago it was submitted.
+fn took_or_age(job: &JobRecord, now: Timestamp) -> std::time::Duration {
+    match (job.started_at, job.finished_at) {
+        (Some(started), Some(finished)) => finished.since(started),
+        (Some(started), None) if job.status == Status::Running => now.since(started),
+        _ => now.since(job.created_at),
+    }
+}
+
+/// What is worth knowing about a job in a list: why it ended or waits, or what went wrong last.
+fn remark(job: &JobRecord) -> String {
+    let progress = job.progress.as_ref().filter(|_| job.status == Status::Running);
+    let text = match (progress, &job.reason, &job.error) {
+        (Some(progress), ..) => format!("{:.0} % {}", progress.percent, progress.message),
+        (None, Some(reason), Some(error)) if !job.status.is_terminal() || *reason != error.code => {
+            format!("{reason} ({error})")
+        }
+        (None, _, Some(error)) => error.to_string(),
+        (None, Some(reason), None) => reason.clone(),
+        (None, None, None) => String::new(),
+    };
+    // Several lines per job would hide the list behind one long error.
+    console::truncate_str(&plain(&text), REMARK_COLUMNS, "…").into_owned()
+}
+
+/// An error in a list is cut here; `show` has all of it.
+const REMARK_COLUMNS: usize = 80;
+
+/// Shows one job.
+pub(crate) async fn show(global: &Global, store: &dyn Store, args: &ShowArgs, out: &Out) -> Result {
+    let (job, why) = look(global, store, args.id).await?;
+    let input = if args.input { store.input(global.scope(), args.id).await? } else { None };
+    let history = if args.history { Some(store.history(global.scope(), args.id).await?) } else { None };
+    if out.wants_json() {
+        let mut shown = json!({ "job": job, "why": why_json(&why) });
+        if args.input {
+            shown["input"] = json!(input);
+        }
+        if let Some(history) = history {
+            shown["history"] = json!(history);
+        }
+        return out.json(&shown);
+    }
+    print_job(&job, &why, out)?;
+    if let Some(input) = input {
+        print_field("input", plain(input.as_str()), out)?;
+    }
+    if let Some(history) = history {
+        out.line("")?;
+        print_history(&history, out)?;
+    }
+    Ok(())
+}
+
+/// Says why a job is not running now.
+pub(crate) async fn why(global: &Global, store: &dyn Store, id: JobId, out: &Out) -> Result {
+    let (_, why) = look(global, store, id).await?;
+    if out.wants_json() { out.json(&why_json(&why)) } else { out.line(why) }
+}
+
+async fn look(global: &Global, store: &dyn Store, id: JobId) -> Result<(JobRecord, Why)> {
+    match store.whereabouts(global.scope(), id).await? {
+        Some(facts) => {
+            let why = explain(&facts);
+            Ok((facts.record, why))
+        }
+        // Says that it is not there.
+        None => find(store, global, id).await.map(|job| {
+            let why = Why::Finished { status: job.status, at: job.finished_at };
+            (job, why)
+        }),
+    }
+}
+
+/// The reason with its facts, and the sentence for people.
+fn why_json(why: &Why) -> serde_json::Value {
+    let mut value = json!(why);
+    value["text"] = why.to_string().into();
+    value
+}
+
+fn print_job(job: &JobRecord, why: &Why, out: &Out) -> Result {
+    print_field("job", job.id, out)?;
+    print_field("handler", plain(&job.handler), out)?;
+    print_field("status", out.paint(&status_style(job.status), job.status), out)?;
+    print_field("why", plain(&why.to_string()), out)?;
+    print_field("tenant", job.tenant, out)?;
+    print_field("queue", plain(&job.queue), out)?;
+    print_field("priority", job.priority.0, out)?;
+    let lost = match job.recoveries {
+        0 => String::new(),
+        1 => ", 1 node lost with it".to_owned(),
+        n => format!(", {n} nodes lost with it"),
+    };
+    print_field("attempt", format_args!("{} ({} failed{lost})", job.attempt, job.failed), out)?;
+    print_field("created", show_time(job.created_at), out)?;
+    let times = [("due", job.run_at), ("started", job.started_at), ("finished", job.finished_at)];
+    for (name, time) in times {
+        if let Some(time) = time {
+            print_field(name, show_time(time), out)?;
+        }
+    }
+    if let (Some(started), Some(finished)) = (job.started_at, job.finished_at) {
+        print_field("took", show_duration(finished.since(started)), out)?;
+    }
+    if let Some(node) = job.node {
+        print_field("node", node.0, out)?;
+    }
+    if let Some(progress) = &job.progress {
+        print_field("progress", format_args!("{:.0} % {}", progress.percent, plain(&progress.message)), out)?;
+    }
+    let texts = [
+        ("reason", job.reason.clone()),
+        ("error", job.error.as_ref().map(ToString::to_string)),
+        ("output", job.output.as_ref().map(|output| output.as_str().to_owned())),
+        ("batch", job.batch.map(|batch| batch.0.to_string())),
+        ("tags", Some(job.tags.join(", ")).filter(|tags| !tags.is_empty())),
+        ("correlation", job.correlation_id.clone()),
+        ("ordering key", job.ordering_key.clone()),
+        ("key", job.spec.idempotency_key.clone()),
+        ("timeout", job.spec.timeout.map(show_duration)),
+        ("expires", job.spec.expires_at.map(show_time)),
+        ("deadline", job.spec.deadline_at.map(show_time)),
+        ("submitted by", job.spec.user.clone()),
+        ("parent", job.spec.parent.map(|parent| parent.to_string())),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            print_field(name, plain(&text), out)?;
+        }
+    }
+    if let Some(replayed) = &job.replayed {
+        let by = plain(&replayed.by);
+        print_field("replayed", format_args!("as {} by {by} at {}", replayed.as_job, show_time(replayed.at)), out)?;
+    }
+    Ok(())
+}
+
+fn print_field(name: &str, value: impl std::fmt::Display, out: &Out) -> Result {
+    out.line(format_args!("{} {value}", out.paint(&Style::new().dim(), format_args!("{name:<13}"))))
+}
+
+fn print_history(history: &[HistoryEntry], out: &Out) -> Result {
+    let mut table = out.table(&["WHEN", "STATUS", "ATTEMPT", "NODE", "TOOK", "WHAT"]);
+    for entry in history {
+        let what = match (&entry.error, &entry.note) {
+            (Some(error), Some(note)) => format!("{error} ({note})"),
+            (Some(error), None) => error.to_string(),
+            (None, note) => note.clone().unwrap_or_default(),
+        };
+        table.add_row(vec![
+            Cell::new(show_time(entry.at)),
+            out.status(entry.status),
+            number(entry.attempt),
+            number(entry.node.map(|node| node.0.to_string()).unwrap_or_default()),
+            number(entry.started_at.map(|at| show_duration(entry.at.since(at))).unwrap_or_default()),
+            Cell::new(plain(&what)),
+        ]);
+    }
+    out.print_table(table, 5)
+}
+
+impl PageArgs {
+    /// As stores want it.
+    pub(crate) fn page(self) -> Page {
+        Page { limit: self.limit, before: self.before, offset: self.offset }
+    }
+}

@@ -1,0 +1,229 @@
+//! Finds and opens the store a command works on: read-only where reading is enough, so that it works beside a process
+//! that holds the file. Called by every command. Never makes a file for a command that only looks or steers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass::postgres::{PgOptions, PgStore};
+use windlass::sqlite::SqliteStore;
+use windlass::store::Store;
+use windlass::{JobId, JobRecord, JobService, MemoryStore, SecurityContext};
+
+use crate::args::Global;
+use crate::error::{CliError, Result};
+
+/// The directory that `up` makes, and the file in it.
+pub(crate) const DATA_DIR: &str = "./windlass-data";
+const DATA_FILE: &str = "windlass.db";
+
+/// Where jobs are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A file.
+    Sqlite(PathBuf),
+    /// A server, by its URL.
+    Postgres(String),
+    /// Nowhere: gone with the process.
+    Memory,
+}
+
+impl Place {
+    /// The place that the options name.
+    pub(crate) fn of(global: &Global) -> Result<Place> {
+        match &global.db {
+            None => Ok(Place::in_directory(Path::new(DATA_DIR))),
+            Some(url) => Place::parse(url),
+        }
+    }
+
+    /// The file in a data directory.
+    pub(crate) fn in_directory(directory: &Path) -> Place {
+        Place::Sqlite(directory.join(DATA_FILE))
+    }
+
+    fn parse(url: &str) -> Result<Place> {
+        let known = "write sqlite:PATH or postgres://USER@HOST/DATABASE";
+        match url.split_once(':') {
+            Some(("sqlite", path)) if path.trim_start_matches("//").is_empty() => {
+                Err(CliError::invalid("db", "the path is empty; write sqlite:PATH"))
+            }
+            Some(("sqlite", path)) => Ok(Place::Sqlite(path.trim_start_matches("//").into())),
+            Some(("postgres" | "postgresql", _)) => Ok(Place::Postgres(url.to_owned())),
+            Some(("memory", _)) => Ok(Place::Memory),
+            // The URL itself stays out of the message: it may hold a password.
+            Some((scheme, _)) => {
+                Err(CliError::invalid("db", format!("unknown scheme `{}`; {known}", scheme.escape_debug())))
+            }
+            None => Err(CliError::invalid("db", format!("not a URL; {known}"))),
+        }
+    }
+
+    /// For people, without the password.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Place::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Place::Memory => "memory:".to_owned(),
+            Place::Postgres(url) => without_password(url),
+        }
+    }
+
+    /// The SQL that makes the schema.
+    pub(crate) fn schema_sql(&self) -> Result<String> {
+        match self {
+            Place::Sqlite(_) => Ok(windlass::sqlite::migrations_sql()),
+            Place::Postgres(_) => Ok(windlass::postgres::migrations_sql()),
+            Place::Memory => Err(CliError::invalid("db", "memory: has no schema")),
+        }
+    }
+
+    /// The version of its schema and the version this binary works with. Changes nothing; 0 means there is none yet.
+    pub(crate) async fn schema_versions(&self) -> Result<(i64, i64)> {
+        match self {
+            Place::Sqlite(path) => {
+                let found = if path.exists() { windlass::sqlite::schema_version(path)? } else { 0 };
+                Ok((found, windlass::sqlite::SCHEMA_VERSION))
+            }
+            Place::Postgres(url) => {
+                postgres_options(url)?;
+                let schema = PgStore::schema_status(url).await?;
+                Ok((schema.found.into(), schema.wanted.into()))
+            }
+            Place::Memory => Err(CliError::invalid("db", "memory: has no schema")),
+        }
+    }
+
+    /// Opens it for reading. Makes and migrates nothing.
+    pub(crate) async fn read(&self) -> Result<Arc<dyn Store>> {
+        match self {
+            Place::Sqlite(path) => {
+                check_exists(path)?;
+                Ok(Arc::new(SqliteStore::open_read_only(path)?))
+            }
+            _ => self.write().await,
+        }
+    }
+
+    /// Opens it for writing. Makes nothing; a server's schema is left to `windlass migrate`, because other processes
+    /// may run on it.
+    pub(crate) async fn write(&self) -> Result<Arc<dyn Store>> {
+        match self {
+            Place::Sqlite(path) => {
+                check_exists(path)?;
+                Ok(Arc::new(SqliteStore::open(path)?))
+            }
+            Place::Postgres(url) => {
+                let options = postgres_options(url)?.migrate(false);
+                Ok(Arc::new(PgStore::connect_with(options).await?))
+            }
+            Place::Memory => Err(CliError::invalid("db", "memory: is gone with its process, so only `up` can use it")),
+        }
+    }
+
+    /// Opens it for writing, makes what is missing and brings the schema up to date.
+    pub(crate) async fn make(&self) -> Result<Arc<dyn Store>> {
+        match self {
+            Place::Sqlite(path) => {
+                if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                    std::fs::create_dir_all(parent).map_err(|error| {
+                        CliError::Failed(format!("cannot make the directory {}: {error}", parent.display()))
+                    })?;
+                }
+                Ok(Arc::new(SqliteStore::open(path)?))
+            }
+            Place::Postgres(url) => Ok(Arc::new(PgStore::connect_with(postgres_options(url)?).await?)),
+            Place::Memory => Ok(Arc::new(MemoryStore::new())),
+        }
+    }
+}
+
+/// Reads the URL. One that cannot be read is wrong input, whatever a store calls it.
+fn postgres_options(url: &str) -> Result<PgOptions> {
+    PgOptions::new(url).map_err(|error| CliError::invalid("db", error.to_string()))
+}
+
+fn check_exists(path: &Path) -> Result {
+    if path.exists() {
+        return Ok(());
+    }
+    Err(CliError::NotFound(format!(
+        "there is no database {}; start one with `windlass up`, or name another with --db",
+        path.display()
+    )))
+}
+
+fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", ""));
+    // Options may hold a password too.
+    let rest = rest.split('?').next().unwrap_or_default();
+    let (user, place) = match rest.rsplit_once('@') {
+        Some((user, place)) => (user.split(':').next().unwrap_or_default(), place),
+        None => ("", rest),
+    };
+    if user.is_empty() { format!("{scheme}://{place}") } else { format!("{scheme}://{user}@{place}") }
+}
+
+/// Runs `act` with a service that submits and steers but runs nothing, and leaves the cluster whatever `act` returns.
+pub(crate) async fn with_service<T>(
+    store: Arc<dyn Store>,
+    act: impl AsyncFnOnce(&JobService) -> Result<T>,
+) -> Result<T> {
+    let builder = JobService::builder(store).without_workers().configure(|config| {
+        config.maintenance = false;
+        config.worker_threads = 1;
+    });
+    let service = builder.start().await?;
+    let result = act(&service).await;
+    service.shutdown().await;
+    result
+}
+
+/// Who acts, for the audit log.
+pub(crate) fn actor() -> String {
+    let name = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "operator".to_owned())
+}
+
+/// The caller as one of the chosen tenant.
+pub(crate) fn caller(global: &Global) -> SecurityContext {
+    SecurityContext::new(global.tenant()).with_user(actor())
+}
+
+/// A job that the scope covers.
+pub(crate) async fn find(store: &dyn Store, global: &Global, id: JobId) -> Result<JobRecord> {
+    let found = store.get(global.scope(), &[id]).await?;
+    Ok(found.into_iter().next().ok_or(windlass::Error::NotFound(id))?)
+}
+
+/// The caller as one of the job's own tenant, which the scope must cover.
+pub(crate) async fn caller_of(store: &dyn Store, global: &Global, id: JobId) -> Result<SecurityContext> {
+    if !global.all_tenants {
+        return Ok(caller(global));
+    }
+    let record = find(store, global, id).await?;
+    Ok(SecurityContext::new(record.tenant).with_user(actor()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_place() {
+        let sqlite = |path: &str| Place::Sqlite(path.into());
+        assert_eq!(Place::parse("sqlite:jobs.db").expect("good"), sqlite("jobs.db"));
+        assert_eq!(Place::parse("sqlite:///tmp/jobs.db").expect("good"), sqlite("/tmp/jobs.db"));
+        assert!(matches!(Place::parse("postgres://localhost/app"), Ok(Place::Postgres(_))));
+        for bad in ["jobs.db", "sqlite:", "mysql://localhost", ""] {
+            assert_eq!(Place::parse(bad).expect_err(bad).field(), Some("db"));
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let shown = |url: &str| Place::Postgres(url.to_owned()).describe();
+        assert_eq!(shown("postgres://ann:s3cret@db.example:5432/app"), "postgres://ann@db.example:5432/app");
+        assert_eq!(shown("postgres://ann:p@ss@db/app?password=x"), "postgres://ann@db/app");
+        assert_eq!(shown("postgres://db/app"), "postgres://db/app");
+        assert!(!Place::parse("pg://u:hunter2@h/d").expect_err("unknown").to_string().contains("hunter2"));
+    }
+}

@@ -1,0 +1,263 @@
+//! `windlass up`: a store, a service and demo jobs in one process, with a picture of what happens. Called by
+//! `commands::run`. Stops on Ctrl-C, SIGTERM or after `--for` seconds, and lets jobs end before it leaves.
+
+mod demo;
+mod producer;
+mod screen;
+
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use windlass::store::Counts;
+use windlass::{JobId, JobService, Status};
+
+use crate::args::{Global, UpArgs};
+use crate::commands::{log_filter, log_to_stderr};
+use crate::connect::Place;
+use crate::error::Result;
+use crate::output::Out;
+use crate::up::screen::{Picture, Screen};
+
+/// How often the picture is drawn anew: often enough to look alive, seldom enough to cost nothing.
+const REDRAW: Duration = Duration::from_millis(250);
+/// How often a line is printed where there is no terminal.
+const LINE: Duration = Duration::from_secs(1);
+/// How long running jobs may go on after Ctrl-C. Long demo jobs save checkpoints, so nothing is lost by asking soon.
+const SHUTDOWN: Duration = Duration::from_secs(3);
+/// Jobs under the heading "lately".
+const LATELY: usize = 8;
+/// Log lines under the picture.
+const LOG_LINES: usize = 3;
+
+/// Runs until it is told to stop.
+pub(crate) async fn run(global: &Global, args: &UpArgs, out: &Out) -> Result {
+    let place = match &args.data {
+        Some(directory) => Place::in_directory(directory),
+        None => Place::of(global)?,
+    };
+    let log = start_log(global, out);
+    let store = place.make().await?;
+    let service = start_service(store, args).await?;
+    let started = Instant::now();
+    // Whatever ends the watching, also a reader that goes away: jobs get their time to end.
+    let watched = watch(&service, &place, args, log, out).await;
+    stop_service(&service, out).await;
+    summary(&service, &watched?, started.elapsed(), &place, out).await
+}
+
+/// Runs the demo and shows what happens, until told to stop. Answers with the counts at the start.
+async fn watch(service: &JobService, place: &Place, args: &UpArgs, log: LogLines, out: &Out) -> Result<Counts> {
+    let before = service.operator().counts().await?;
+    let _producing = (!args.no_demo).then(|| Producing(tokio::spawn(producer::produce(service.clone()))));
+    let stop = stop_signal(args.for_seconds.map(Duration::from_secs));
+    if out.is_terminal() && !out.wants_json() {
+        draw_until(stop, service, Screen::new(Picture::new(place, args, log), out)).await?;
+    } else {
+        if !out.wants_json() {
+            out.line(format_args!("windlass {} on {}", env!("CARGO_PKG_VERSION"), place.describe()))?;
+        }
+        print_until(stop, service, out).await?;
+    }
+    Ok(before)
+}
+
+async fn start_service(store: Arc<dyn windlass::store::Store>, args: &UpArgs) -> Result<JobService> {
+    let builder = JobService::builder(store).concurrency(args.concurrency.into()).configure(|config| {
+        config.shutdown_deadline = SHUTDOWN;
+        config.grace = Duration::from_secs(1);
+    });
+    let builder = if args.no_demo { builder.without_workers() } else { demo::register(builder) };
+    Ok(builder.start().await?)
+}
+
+/// Stops producing when dropped.
+struct Producing(JoinHandle<()>);
+
+impl Drop for Producing {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Resolves on Ctrl-C, SIGTERM, or after so long.
+async fn stop_signal(after: Option<Duration>) {
+    let timer = async {
+        match after {
+            Some(after) => tokio::time::sleep(after).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = timer => {}
+        () = asked_to_stop() => {}
+    }
+}
+
+#[cfg(unix)]
+async fn asked_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+        }
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}
+
+#[cfg(not(unix))]
+async fn asked_to_stop() {
+    drop(tokio::signal::ctrl_c().await);
+}
+
+/// Lets running jobs end. A second Ctrl-C leaves at once; their leases then run out and they are taken up again.
+async fn stop_service(service: &JobService, out: &Out) {
+    let running = service.running();
+    if running > 0 {
+        let jobs = if running == 1 { "1 running job".to_owned() } else { format!("{running} running jobs") };
+        let limit = SHUTDOWN.as_secs();
+        out.say(format_args!("stopping: {jobs} may end within {limit} s (Ctrl-C again to leave at once)"));
+    }
+    tokio::select! {
+        () = service.shutdown() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+async fn summary(service: &JobService, before: &Counts, ran: Duration, place: &Place, out: &Out) -> Result {
+    let after = service.operator().counts().await?;
+    let gained = |status| after.get(status).saturating_sub(before.get(status));
+    let waiting = after.unfinished();
+    let (succeeded, dead) = (gained(Status::Succeeded), gained(Status::DeadLettered));
+    let ran = crate::time::show_duration(ran);
+    out.say(format_args!(
+        "stopped after {ran}: {succeeded} jobs succeeded, {dead} became dead letters, {waiting} go on when it starts again"
+    ));
+    out.say(format_args!("the jobs are in {}", place.describe()));
+    Ok(())
+}
+
+/// Prints the counts once a second.
+async fn print_until(stop: impl Future<Output = ()>, service: &JobService, out: &Out) -> Result {
+    let mut stop = std::pin::pin!(stop);
+    let mut rate = Rate::default();
+    let mut ticks = tokio::time::interval(LINE);
+    loop {
+        let last = tokio::select! {
+            _ = ticks.tick() => false,
+            () = &mut stop => true,
+        };
+        let counts = service.operator().counts().await?;
+        rate.saw(&counts);
+        let counted = Status::ALL.map(|status| format!("{status}={}", counts.get(status))).join(" ");
+        if out.wants_json() {
+            let counts: serde_json::Map<_, _> =
+                Status::ALL.iter().map(|status| (status.to_string(), counts.get(*status).into())).collect();
+            out.json(&serde_json::json!({ "counts": counts, "rate": rate.per_second() }))?;
+        } else {
+            out.line(format_args!("{counted} rate={:.1}/s", rate.per_second()))?;
+        }
+        if last {
+            return Ok(());
+        }
+    }
+}
+
+/// Draws the picture until told to stop.
+async fn draw_until(stop: impl Future<Output = ()>, service: &JobService, mut screen: Screen<'_>) -> Result {
+    let mut stop = std::pin::pin!(stop);
+    let mut events = service.operator().events();
+    let mut lately: VecDeque<JobId> = VecDeque::new();
+    let mut rate = Rate::default();
+    let mut ticks = tokio::time::interval(REDRAW);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            () = &mut stop => return screen.close(),
+            Some(event) = events.next() => {
+                if event.status != Status::Running {
+                    lately.retain(|job| *job != event.job);
+                    lately.push_front(event.job);
+                    lately.truncate(LATELY);
+                }
+            }
+            _ = ticks.tick() => {
+                let counts = service.operator().counts().await?;
+                rate.saw(&counts);
+                let seen = screen::look(service, lately.make_contiguous(), counts, rate.per_second()).await?;
+                screen.draw(&seen)?;
+            }
+        }
+    }
+}
+
+/// How many jobs end per second, over the last few seconds.
+#[derive(Debug, Default)]
+struct Rate(VecDeque<(Instant, u64)>);
+
+/// Over how long the rate is taken: short enough to follow, long enough not to flicker.
+const RATE_WINDOW: Duration = Duration::from_secs(5);
+
+impl Rate {
+    fn saw(&mut self, counts: &Counts) {
+        let ended = Status::ALL.iter().filter(|status| status.is_terminal()).map(|status| counts.get(*status)).sum();
+        self.0.push_back((Instant::now(), ended));
+        while self.0.front().is_some_and(|(at, _)| at.elapsed() > RATE_WINDOW) {
+            self.0.pop_front();
+        }
+    }
+
+    fn per_second(&self) -> f64 {
+        match (self.0.front(), self.0.back()) {
+            (Some((first, fewer)), Some((last, more))) if last > first => {
+                more.saturating_sub(*fewer) as f64 / (*last - *first).as_secs_f64()
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// The last log lines, for the picture.
+type LogLines = Arc<Mutex<VecDeque<String>>>;
+
+/// Logs to stderr, or into the picture if stderr is the terminal it is drawn on.
+fn start_log(global: &Global, out: &Out) -> LogLines {
+    let lines = LogLines::default();
+    if !out.is_terminal() || out.wants_json() || !std::io::stderr().is_terminal() {
+        log_to_stderr(global);
+        return lines;
+    }
+    let kept = lines.clone();
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(log_filter(global))
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(move || LogWriter(kept.clone()));
+    // Fails only if something logs already, which is what is wanted.
+    let _ = logs.try_init();
+    lines
+}
+
+struct LogWriter(LogLines);
+
+impl std::io::Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let mut lines = self.0.lock();
+        lines.push_back(crate::output::plain(String::from_utf8_lossy(line).trim_end()));
+        while lines.len() > LOG_LINES {
+            lines.pop_front();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,9 @@
+//! The command line as people and scripts use it: the real binary, real databases, what it prints and how it exits.
+
+mod common;
+mod dead;
+mod errors;
+mod jobs;
+mod postgres;
+mod system;
+mod up;

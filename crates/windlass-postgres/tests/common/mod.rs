@@ -1,0 +1,76 @@
+//! A fresh database for each test, on the server that `WINDLASS_TEST_POSTGRES` names. Used by every test file here.
+//! Never skips: a test run without a server fails and says so.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio_postgres::{Client, Config, NoTls};
+
+/// A database of its own, dropped when the test ends.
+pub(crate) struct Database {
+    pub(crate) url: String,
+    admin: String,
+    name: String,
+}
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Database {
+    pub(crate) async fn fresh() -> Database {
+        let admin = std::env::var("WINDLASS_TEST_POSTGRES").unwrap_or_default();
+        assert!(
+            !admin.is_empty(),
+            "set WINDLASS_TEST_POSTGRES to the URL of a PostgreSQL server whose role may create databases, \
+             for example postgres://postgres@localhost:5432/postgres"
+        );
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("windlass_test_{}_{n}", std::process::id());
+        let client = client(&admin).await;
+        client.batch_execute(&format!("create database {name}")).await.expect("the role may create databases");
+        Database { url: with_database(&admin, &name), admin, name }
+    }
+
+    /// A connection of the test's own.
+    #[allow(dead_code)]
+    pub(crate) async fn client(&self) -> Client {
+        client(&self.url).await
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let (admin, name) = (self.admin.clone(), self.name.clone());
+        // A thread and a runtime of their own: the test's runtime may be about to end.
+        let dropped = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let client = client(&admin).await;
+                // Forced: connections of the store may still be closing.
+                let _ = client.batch_execute(&format!("drop database if exists {name} with (force)")).await;
+            });
+            runtime.shutdown_timeout(Duration::from_millis(100));
+        });
+        let _ = dropped.join();
+    }
+}
+
+async fn client(url: &str) -> Client {
+    let config: Config = url.parse().expect("a database URL");
+    let (client, connection) = config.connect(NoTls).await.expect("the test server answers");
+    tokio::spawn(connection);
+    client
+}
+
+/// The URL with another database name: the path of a `postgres://` URL.
+fn with_database(url: &str, name: &str) -> String {
+    let (base, query) = match url.split_once('?') {
+        Some((base, query)) => (base, format!("?{query}")),
+        None => (url, String::new()),
+    };
+    let authority_ends = base.find("://").map_or(0, |at| at + 3);
+    let base = match base[authority_ends..].find('/') {
+        Some(slash) => &base[..authority_ends + slash],
+        None => base,
+    };
+    format!("{base}/{name}{query}")
+}
