@@ -94,6 +94,9 @@ async fn a_worker_that_was_stopped_past_its_lease_can_write_nothing_and_is_told_
         jobs.iter().all(|id| stopped.log.has(&format!("saved {id}")))
     })
     .await;
+    let stored =
+        async || record(&*store, jobs[0]).await.progress.is_some_and(|progress| progress.message == "attempt 1");
+    wait_for("progress to be stored", SOON, stored).await;
     let mut other = place.start_ready(Role::Work, Settings::lease(LEASE)).await;
 
     stopped.signal("STOP");
