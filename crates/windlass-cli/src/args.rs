@@ -36,6 +36,7 @@ pub(crate) struct Cli {
 
 /// What every command understands.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Everywhere")]
 pub(crate) struct Global {
     /// Where the jobs are kept: `sqlite:PATH` or `postgres://…` [default: sqlite:./windlass-data/windlass.db]
     #[arg(long, global = true, value_name = "URL", env = "WINDLASS_DB", hide_env_values = true)]
@@ -61,6 +62,15 @@ pub(crate) struct Global {
 }
 
 impl Global {
+    /// Whose jobs were looked at, to say with an empty answer: the reason is often that they are another tenant's.
+    pub(crate) fn whose(&self) -> String {
+        match self.scope() {
+            Scope::All => String::new(),
+            Scope::Tenant(TenantId::ROOT) => " of the root tenant; --all-tenants looks at everyone's".to_owned(),
+            Scope::Tenant(tenant) => format!(" of tenant {tenant}; --all-tenants looks at everyone's"),
+        }
+    }
+
     /// The tenant that submits and acts.
     pub(crate) fn tenant(&self) -> TenantId {
         self.tenant.unwrap_or(TenantId::ROOT)

@@ -7,10 +7,11 @@ use std::time::Duration;
 use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use console::Style;
 use serde::Serialize;
-use windlass::Status;
+use windlass::{Status, TenantId, Timestamp};
 
 use crate::args::Global;
 use crate::error::{CliError, Result};
+use crate::time::show_time;
 
 /// Where a command's words go.
 #[derive(Debug)]
@@ -104,6 +105,30 @@ impl Out {
         style.clone().force_styling(self.color).apply_to(text).to_string()
     }
 
+    /// How many columns there are to write in; in a pipe there is no end.
+    pub(crate) fn width(&self) -> usize {
+        if self.terminal { console::Term::stdout().size().1.into() } else { usize::MAX }
+    }
+
+    /// A tenant in a table: in full in a pipe, by its first digits on a terminal, where room is scarce.
+    pub(crate) fn tenant(&self, tenant: TenantId) -> String {
+        match (self.terminal, tenant) {
+            (false, tenant) => tenant.to_string(),
+            (true, TenantId::ROOT) => "root".to_owned(),
+            (true, tenant) => format!("{:.8}…", tenant.to_string()),
+        }
+    }
+
+    /// A time in a table: in full in a pipe; on a terminal the time of day if it is less than a day ago, else the date.
+    pub(crate) fn time(&self, at: Timestamp, now: Timestamp) -> String {
+        let shown = show_time(at);
+        match shown.split_once(' ') {
+            Some((_, time)) if self.terminal && now.since(at) < DAY => time.to_owned(),
+            Some((date, _)) if self.terminal => date.to_owned(),
+            _ => shown,
+        }
+    }
+
     /// A table with these columns.
     pub(crate) fn table(&self, columns: &[&str]) -> Table {
         let mut table = Table::new();
@@ -117,8 +142,8 @@ impl Out {
             false => table.force_no_tty(),
         };
         if self.terminal {
-            let (_, width) = console::Term::stdout().size();
-            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(MIN_TABLE_WIDTH));
+            let width = u16::try_from(self.width()).unwrap_or(u16::MAX).max(MIN_TABLE_WIDTH);
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         } else {
             // Programs such as grep and awk want one line for one thing, however long.
             table.set_content_arrangement(ContentArrangement::Disabled);
@@ -157,6 +182,8 @@ impl Out {
         }
     }
 }
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A terminal narrower than this gets lines that are too long instead of unreadable columns.
 const MIN_TABLE_WIDTH: u16 = 60;

@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let begun = Instant::now();
     let runner = JobService::builder(store).handler(Nothing).configure(many).start().await?;
     while runner.counts(&ctx).await?.get(Status::Succeeded) < before + count {
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let drained = begun.elapsed();
     let rate = |time: Duration| count as f64 / time.as_secs_f64();

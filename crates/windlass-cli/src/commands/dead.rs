@@ -91,7 +91,7 @@ async fn replay_all(global: &Global, store: Arc<dyn Store>, args: &ReplayArgs, o
         if out.wants_json() {
             out.json(&json!({ "replayed": [], "failed_again": 0, "stopped": false }))?;
         }
-        out.say("no dead letters pass the filter");
+        out.say(format_args!("no such dead letters{}", global.whose()));
         return Ok(());
     }
     confirm(&found, args, out)?;

@@ -1,6 +1,6 @@
 //! Looks at jobs: list, show, why. Called by `commands::run` with a store that may be read-only. Never writes.
 
-use comfy_table::Cell;
+use comfy_table::{Cell, Row};
 use console::Style;
 use serde_json::json;
 use windlass::store::Store;
@@ -34,29 +34,30 @@ pub(crate) fn print_jobs(global: &Global, jobs: &[JobRecord], page: PageArgs, no
         return out.json(&json!({ "jobs": jobs, "next_before": next }));
     }
     if jobs.is_empty() {
-        out.say("no jobs");
+        out.say(format_args!("no such jobs{}", global.whose()));
         return Ok(());
     }
-    let tenants = global.scope() == Scope::All;
-    let mut columns = vec!["ID", "HANDLER", "STATUS", "ATTEMPT", "PRIORITY", "CREATED", "TOOK/AGE", "REASON"];
-    if tenants {
-        columns.insert(1, "TENANT");
-    }
-    let mut table = out.table(&columns);
+    type Column = (&'static str, usize, fn(&JobRecord, Timestamp, &Out) -> Cell);
+    // Each with the width it needs the output to have: the least telling go first where room is scarce.
+    let columns: [Column; 9] = [
+        ("ID", 0, |job, _, _| Cell::new(job.id)),
+        ("TENANT", 0, |job, _, out| Cell::new(out.tenant(job.tenant))),
+        ("HANDLER", 0, |job, _, _| Cell::new(plain(&job.handler))),
+        ("STATUS", 0, |job, _, out| out.status(job.status)),
+        ("ATTEMPT", 100, |job, _, _| number(job.attempt)),
+        ("PRIORITY", 110, |job, _, _| number(job.priority.0)),
+        ("CREATED", 100, |job, now, out| Cell::new(out.time(job.created_at, now))),
+        ("TOOK/AGE", 0, |job, now, _| duration(took_or_age(job, now))),
+        ("REASON", 0, |job, _, _| Cell::new(remark(job))),
+    ];
+    let width = out.width();
+    let wanted = |(name, needs, _): &Column| width >= *needs && (*name != "TENANT" || global.scope() == Scope::All);
+    let columns: Vec<Column> = columns.into_iter().filter(wanted).collect();
+    let mut table = out.table(&columns.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
     for job in jobs {
-        let mut row = vec![
-            Cell::new(job.id),
-            Cell::new(plain(&job.handler)),
-            out.status(job.status),
-            number(job.attempt),
-            number(job.priority.0),
-            Cell::new(show_time(job.created_at)),
-            duration(took_or_age(job, now)),
-            Cell::new(remark(job)),
-        ];
-        if tenants {
-            row.insert(1, Cell::new(job.tenant));
-        }
+        let mut row = Row::from(columns.iter().map(|(_, _, cell)| cell(job, now, out)));
+        // Several lines per job would hide the list behind one long error.
+        row.max_height(1);
         table.add_row(row);
     }
     out.print_table(table, columns.len() - 1)?;
@@ -87,7 +88,6 @@ fn remark(job: &JobRecord) -> String {
         (None, Some(reason), None) => reason.clone(),
         (None, None, None) => String::new(),
     };
-    // Several lines per job would hide the list behind one long error.
     console::truncate_str(&plain(&text), REMARK_COLUMNS, "…").into_owned()
 }
 

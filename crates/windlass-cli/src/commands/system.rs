@@ -29,7 +29,7 @@ pub(crate) async fn nodes(store: &dyn Store, out: &Out) -> Result {
             number(node.info.pid),
             Cell::new(plain(&node.info.version)),
             number(format_args!("{}/{}", node.running, node.info.capacity)),
-            Cell::new(show_time(node.started_at)),
+            Cell::new(out.time(node.started_at, now)),
             duration(now.since(node.heartbeat_at)),
             Cell::new(plain(&node.info.handlers.join(", "))),
         ]);
@@ -65,20 +65,21 @@ pub(crate) async fn audit(global: &Global, store: &dyn Store, args: &AuditArgs, 
     filter.action = args.action.as_ref().map(|action| action.to_uppercase());
     filter.target.clone_from(&args.target);
     filter.limit = args.limit;
+    let now = store.now().await?;
     let entries = store.audit_log(global.scope(), &filter).await?;
     if out.wants_json() {
         return out.json(&json!({ "entries": entries }));
     }
     if entries.is_empty() {
-        out.say("no entries");
+        out.say(format_args!("no entries{}", global.whose()));
         return Ok(());
     }
     let mut table = out.table(&["WHEN", "WHO", "TENANT", "ACTION", "TARGET", "DETAIL"]);
     for entry in entries {
         table.add_row(vec![
-            Cell::new(show_time(entry.at)),
+            Cell::new(out.time(entry.at, now)),
             Cell::new(plain(&entry.actor)),
-            Cell::new(entry.tenant.map(|tenant| tenant.to_string()).unwrap_or_else(|| "all".to_owned())),
+            Cell::new(entry.tenant.map(|tenant| out.tenant(tenant)).unwrap_or_else(|| "all".to_owned())),
             Cell::new(plain(&entry.action)),
             Cell::new(plain(&entry.target)),
             Cell::new(plain(&entry.detail.unwrap_or_default())),
@@ -98,8 +99,8 @@ pub(crate) async fn stats(global: &Global, store: &dyn Store, out: &Out) -> Resu
         table.add_row(vec![out.status(status), number(counts.get(status))]);
     }
     out.print_table(table, 0)?;
-    if let Scope::Tenant(tenant) = global.scope() {
-        out.say(format_args!("of tenant {tenant}; --all-tenants counts everyone's"));
+    if global.scope() != Scope::All {
+        out.say(format_args!("these are the jobs{}", global.whose()));
     }
     Ok(())
 }

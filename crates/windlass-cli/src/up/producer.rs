@@ -20,9 +20,9 @@ const MOST_DEAD: usize = 50;
 /// Steps between looks at what waits and what is dead.
 const LOOK_EVERY: u64 = 10;
 
-/// Three tenants, the same at each start.
+/// Three tenants, the same at each start. One is the root tenant, so that commands show something without options.
 const TENANTS: [TenantId; 3] = [
-    TenantId(Uuid::from_u128(0x0a11ce00_0000_4000_8000_000000000001)),
+    TenantId::ROOT,
     TenantId(Uuid::from_u128(0x000b0b00_0000_4000_8000_000000000002)),
     TenantId(Uuid::from_u128(0x0ca20100_0000_4000_8000_000000000003)),
 ];

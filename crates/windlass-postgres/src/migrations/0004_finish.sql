@@ -1,13 +1,16 @@
 -- How attempts end. The lease row decides: it is locked first, and what it holds then is what is accepted. A statement
 -- that waited for it sees its newest version but an old snapshot of other tables, so nothing else decides.
 
+-- Nested loops are off where two lists of jobs meet: the planner does not know how long an array is, and comparing every
+-- job of a lease with every job of a batch took seconds for two thousand.
 -- Attempts that all succeeded. Answers the accepted ones by their place, with their status (7 where a cancel came
 -- first), and which jobs have an ordering key to pass on among those whose tenant the caller did not know.
 create function windlass.finish_succeeded(
     p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_ran bigint[],
     p_tenant uuid[], p_keep bigint[], p_output json[]
 ) returns table (o_n int[], o_status smallint[]) language plpgsql
-set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
@@ -50,7 +53,7 @@ end $$;
 
 -- Takes jobs out of leases that the caller has locked: whole ones go, the others keep the rest of their own rows.
 create function windlass.shrink_leases(p_whole bigint[], p_part bigint[], p_ids bigint[]) returns void
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 begin
     if p_whole is not null then
@@ -75,7 +78,7 @@ create function windlass.finish(
     p_op smallint[], p_keep bigint[], p_output json[], p_failed integer[], p_delay bigint[], p_text text[],
     p_error json[], p_follow json
 ) returns table (o_n int[], o_status smallint[]) language plpgsql
-set enable_seqscan = off set jit = off as $$
+set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();

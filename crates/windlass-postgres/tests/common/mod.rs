@@ -10,7 +10,8 @@ use tokio_postgres::{Client, Config, NoTls};
 pub(crate) struct Database {
     pub(crate) url: String,
     admin: String,
-    name: String,
+    #[allow(dead_code)]
+    pub(crate) name: String,
 }
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -62,7 +63,8 @@ async fn client(url: &str) -> Client {
 }
 
 /// The URL with another database name: the path of a `postgres://` URL.
-fn with_database(url: &str, name: &str) -> String {
+#[allow(dead_code)]
+pub(crate) fn with_database(url: &str, name: &str) -> String {
     let (base, query) = match url.split_once('?') {
         Some((base, query)) => (base, format!("?{query}")),
         None => (url, String::new()),
