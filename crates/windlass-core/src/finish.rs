@@ -14,6 +14,7 @@ use crate::payload::Payload;
 use crate::store::{self, Finish, Finished, NodeId, Store, Transition};
 use crate::tenant::{Scope, TenantId};
 use crate::watch::{JobEvent, JobView, Watchers};
+use crate::worker::SuspectWatch;
 
 /// An ended attempt on its way to the store.
 pub(crate) struct Ended {
@@ -22,6 +23,9 @@ pub(crate) struct Ended {
     pub(crate) tenant: TenantId,
     pub(crate) handler: String,
     pub(crate) at: Timestamp,
+    /// For a job that came back from a lost node: ends the watch over it when this is saved or given up.
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(crate) watch: Option<SuspectWatch>,
 }
 
 /// Takes ended attempts and saves them.
