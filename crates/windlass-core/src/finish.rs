@@ -56,8 +56,8 @@ impl Finisher {
         let (ended, waiting) = mpsc::channel(WAITING_FINISHES);
         let waiting = Arc::new(Mutex::new(waiting));
         let unsaved = watch::Sender::new(0);
-        let (is_current, on_ready): (Arc<dyn Fn(NodeId) -> bool + Send + Sync>, Arc<dyn Fn() + Send + Sync>) =
-            (Arc::new(is_current), Arc::new(on_ready));
+        let is_current: Arc<IsCurrent> = Arc::new(is_current);
+        let on_ready: Arc<OnReady> = Arc::new(on_ready);
         for _ in 0..store.writers().max(1) {
             let saver = Saver {
                 store: store.clone(),
@@ -84,11 +84,14 @@ impl Finisher {
     }
 }
 
+type IsCurrent = dyn Fn(NodeId) -> bool + Send + Sync;
+type OnReady = dyn Fn() + Send + Sync;
+
 struct Saver {
     store: Arc<dyn Store>,
     watchers: Arc<Watchers>,
-    is_current: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
-    on_ready: Arc<dyn Fn() + Send + Sync>,
+    is_current: Arc<IsCurrent>,
+    on_ready: Arc<OnReady>,
     unsaved: watch::Sender<usize>,
 }
 

@@ -291,10 +291,8 @@ fn callback_of(job: &ClaimedJob, transition: &Transition, id: JobId, queue: Stri
     };
     let input = CallbackInput { input: raw(&job.payload)?, output, error };
     let payload = Payload::from_store(serde_json::to_string(&input).ok()?);
-    let mut spec = JobSpec::default();
-    spec.parent = Some(job.id);
-    spec.callback = Some(which);
-    spec.user = job.spec.user.clone();
+    let user = job.spec.user.clone();
+    let spec = JobSpec { parent: Some(job.id), callback: Some(which), user, ..JobSpec::default() };
     Some(NewJob {
         id,
         tenant: job.tenant,
