@@ -36,7 +36,11 @@ begin
     if c.jobs = 1 then
         delete from windlass.ready r where r.ctid = c.ctid;
     else
-        update windlass.ready r set ids = array_remove(r.ids, p_id) where r.ctid = c.ctid;
+        update windlass.ready r set ids = array_remove(r.ids, p_id), first = (array_remove(r.ids, p_id))[1]
+        where r.ctid = c.ctid;
+    end if;
+    if not found then
+        raise exception 'windlass: the chunk of job % moved while it was locked', p_id using errcode = '40001';
     end if;
     o_failed := c.failed;
     o_recoveries := c.recoveries;
@@ -50,6 +54,7 @@ declare
     o record;
     w record;
     l record;
+    v_place int;
 begin
     select d.tenant_id, d.spec into j from windlass.job d
     where d.id = p_id and (p_tenant is null or d.tenant_id = p_tenant);
@@ -70,17 +75,17 @@ begin
             values (j.tenant_id, p_by, 'JOB_CANCELED', p_id::text, p_reason);
             return -3;
         end if;
-        select d.lease_id, d.node_id, d.canceled, x.failed, x.recoveries into l
-        from windlass.lease d, lateral (select d.failed[n] as failed, d.recoveries[n] as recoveries
-                                        from array_position(d.ids, p_id) n) x
-        where d.ids @> array[p_id] for update of d;
+        -- From the lease row alone: anything joined to it would be from before the wait for its lock.
+        select d.lease_id, d.node_id, d.canceled, d.ids, d.failed, d.recoveries into l from windlass.lease d
+        where d.ids @> array[p_id] for update;
         if found then
             if p_id <> all (l.canceled) then
+                v_place := array_position(l.ids, p_id);
                 update windlass.lease d set canceled = d.canceled || p_id, cancel_reasons = d.cancel_reasons || p_reason
                 where d.lease_id = l.lease_id;
                 insert into windlass.event (id, at, node_id, status, attempt, failed, recoveries, note)
-                values (p_id, clock_timestamp(), l.node_id, 5, l.failed + l.recoveries + 1, l.failed, l.recoveries,
-                        'cancel requested by ' || p_by || ': ' || p_reason);
+                values (p_id, clock_timestamp(), l.node_id, 5, l.failed[v_place] + l.recoveries[v_place] + 1,
+                        l.failed[v_place], l.recoveries[v_place], 'cancel requested by ' || p_by || ': ' || p_reason);
                 insert into windlass.audit (tenant_id, actor, action, target, detail)
                 values (j.tenant_id, p_by, 'JOB_CANCELED', p_id::text, 'requested: ' || p_reason);
             end if;
