@@ -9,8 +9,9 @@ use crate::priority::BandPolicy;
 use crate::store::{self, Claim, Claimed, LeaseId, NodeId};
 use crate::worker::Worker;
 
-/// How often the queues are looked at too where jobs end up that others could not run.
-const RARE_QUEUES_EVERY: Duration = Duration::from_secs(1);
+/// How often the queues are looked at too where jobs end up that others could not run. Shorter than any poll of an idle
+/// node, so that each of its looks is one at everything.
+const RARE_QUEUES_EVERY: Duration = Duration::from_millis(800);
 
 /// The most one claim asks for: beyond this, a larger claim only makes its jobs wait for one another.
 const JOBS_PER_CLAIM: usize = 2_000;
@@ -40,7 +41,8 @@ impl Worker {
                 }
                 continue;
             }
-            let rare = rare_since.is_none_or(|since: Instant| since.elapsed() >= RARE_QUEUES_EVERY);
+            let told = self.look_everywhere.swap(false, Ordering::AcqRel);
+            let rare = told || rare_since.is_none_or(|since: Instant| since.elapsed() >= RARE_QUEUES_EVERY);
             // Cleared before the look, so that a submit during the look sets it again.
             self.backlog.store(false, Ordering::Release);
             match self.claim_some(room, &mut busy, rare).await {
@@ -64,6 +66,7 @@ impl Worker {
                 Err(error) => {
                     self.free_slots(room);
                     self.backlog.store(true, Ordering::Release);
+                    self.look_everywhere.fetch_or(told, Ordering::AcqRel);
                     tracing::warn!(%error, "could not claim jobs");
                     self.wait_until(wake, retry).await;
                     retry = (retry * 2).min(self.config.poll);
@@ -93,6 +96,10 @@ impl Worker {
         };
         let claimed = self.store.claim(claim).await?;
         self.saw_time(claimed.now);
+        // At once, not when it starts: the next claim must not take another one meanwhile.
+        for job in &claimed.jobs {
+            self.watch_suspect(job);
+        }
         *busy = claimed.more;
         Ok((membership.node, claimed))
     }

@@ -161,11 +161,11 @@ impl JobContext {
     /// Saves a point to resume from. Durable when it returns; [`Error::LeaseLost`] when the job belongs to someone else.
     pub async fn save_checkpoint<T: Serialize + Sync>(&self, data: &T) -> Result<(), Error> {
         let data = Payload::encode("checkpoint", data, self.0.link.checkpoint_bytes())?;
-        if let Some(store) = self.0.link.store() {
-            if self.lease_lost() || !store.save_checkpoint(self.0.node, self.fence(), data.clone()).await? {
-                self.0.stop_for(Stop::LeaseLost);
-                return Err(Error::LeaseLost(self.job_id()));
-            }
+        if let Some(store) = self.0.link.store()
+            && (self.lease_lost() || !store.save_checkpoint(self.0.node, self.fence(), data.clone()).await?)
+        {
+            self.0.stop_for(Stop::LeaseLost);
+            return Err(Error::LeaseLost(self.job_id()));
         }
         *self.0.checkpoint.lock() = Some(data);
         Ok(())

@@ -14,6 +14,7 @@ use crate::payload::Payload;
 use crate::store::{self, Finish, Finished, NodeId, Store, Transition};
 use crate::tenant::{Scope, TenantId};
 use crate::watch::{JobEvent, JobView, Watchers};
+use crate::worker::SuspectWatch;
 
 /// An ended attempt on its way to the store.
 pub(crate) struct Ended {
@@ -22,6 +23,9 @@ pub(crate) struct Ended {
     pub(crate) tenant: TenantId,
     pub(crate) handler: String,
     pub(crate) at: Timestamp,
+    /// For a job that came back from a lost node: ends the watch over it when this is saved or given up.
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(crate) watch: Option<SuspectWatch>,
 }
 
 /// Takes ended attempts and saves them.
@@ -52,8 +56,8 @@ impl Finisher {
         let (ended, waiting) = mpsc::channel(WAITING_FINISHES);
         let waiting = Arc::new(Mutex::new(waiting));
         let unsaved = watch::Sender::new(0);
-        let (is_current, on_ready): (Arc<dyn Fn(NodeId) -> bool + Send + Sync>, Arc<dyn Fn() + Send + Sync>) =
-            (Arc::new(is_current), Arc::new(on_ready));
+        let is_current: Arc<IsCurrent> = Arc::new(is_current);
+        let on_ready: Arc<OnReady> = Arc::new(on_ready);
         for _ in 0..store.writers().max(1) {
             let saver = Saver {
                 store: store.clone(),
@@ -80,11 +84,14 @@ impl Finisher {
     }
 }
 
+type IsCurrent = dyn Fn(NodeId) -> bool + Send + Sync;
+type OnReady = dyn Fn() + Send + Sync;
+
 struct Saver {
     store: Arc<dyn Store>,
     watchers: Arc<Watchers>,
-    is_current: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
-    on_ready: Arc<dyn Fn() + Send + Sync>,
+    is_current: Arc<IsCurrent>,
+    on_ready: Arc<OnReady>,
     unsaved: watch::Sender<usize>,
 }
 

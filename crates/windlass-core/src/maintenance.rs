@@ -96,6 +96,7 @@ impl Worker {
             );
         }
         if !recovered.jobs.is_empty() {
+            self.look_everywhere.store(true, std::sync::atomic::Ordering::Release);
             self.jobs_are_ready();
         }
         Ok(())

@@ -153,7 +153,8 @@ impl Worker {
 
     pub(crate) async fn finish(&self, job: &ClaimedJob, node: NodeId, ran: Duration, transition: Transition) {
         let finish = self.finish_of(job, ran, transition);
-        let ended = Ended { node, finish, tenant: job.tenant, handler: job.handler.clone(), at: self.now() };
+        let watch = self.suspect_watch(job);
+        let ended = Ended { node, finish, tenant: job.tenant, handler: job.handler.clone(), at: self.now(), watch };
         self.finisher().finish(ended).await;
     }
 
@@ -189,6 +190,7 @@ impl Worker {
     /// Tells watchers of a job that its handler has completed in its own transaction. The output is in the store.
     fn tell_completed(&self, attempt: &Attempt) {
         let job = &attempt.job;
+        drop(self.suspect_watch(job));
         self.watchers.event(|| JobEvent {
             job: job.id,
             tenant: job.tenant,
@@ -289,10 +291,8 @@ fn callback_of(job: &ClaimedJob, transition: &Transition, id: JobId, queue: Stri
     };
     let input = CallbackInput { input: raw(&job.payload)?, output, error };
     let payload = Payload::from_store(serde_json::to_string(&input).ok()?);
-    let mut spec = JobSpec::default();
-    spec.parent = Some(job.id);
-    spec.callback = Some(which);
-    spec.user = job.spec.user.clone();
+    let user = job.spec.user.clone();
+    let spec = JobSpec { parent: Some(job.id), callback: Some(which), user, ..JobSpec::default() };
     Some(NewJob {
         id,
         tenant: job.tenant,

@@ -28,7 +28,7 @@ use crate::spawn::{LocalJobs, Spawned};
 use crate::store::{
     self, AuditEntry, AuditFilter, CancelReply, Counts, NodeRecord, Pause, PauseTarget, ReplayReply, Store, Submitted,
 };
-use crate::submit::{BornLeased, Submitter, check_name, prepare};
+use crate::submit::{BornLeased, Submitter, Wanted, check_name, prepare};
 use crate::tenant::{Scope, SecurityContext};
 use crate::watch::{JobEvent, JobView, Watchers};
 use crate::why::{Why, explain};
@@ -214,7 +214,7 @@ impl JobService {
             registered.code.check(&payload)?;
         }
         let queue = registered.map_or(DEFAULT_QUEUE, |registered| registered.queue(handler));
-        prepare(ctx, worker.next_id(), handler, queue, payload, options, self.limits(), worker.now())
+        prepare(ctx, worker.next_id(), Wanted { handler, queue, payload, options }, self.limits(), worker.now())
     }
 
     /// A process that has handlers knows them; others may be on other nodes. One that has none knows nothing (SUB-10).

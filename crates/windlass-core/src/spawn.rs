@@ -209,10 +209,10 @@ impl LocalJobs {
         }
         let mut jobs = self.jobs.lock();
         jobs.ended.push_back(job.context.job_id());
-        if jobs.ended.len() > REMEMBERED {
-            if let Some(oldest) = jobs.ended.pop_front() {
-                jobs.by_id.remove(&oldest);
-            }
+        if jobs.ended.len() > REMEMBERED
+            && let Some(oldest) = jobs.ended.pop_front()
+        {
+            jobs.by_id.remove(&oldest);
         }
     }
 
@@ -284,8 +284,7 @@ impl LocalJob {
 }
 
 fn local_job(ctx: &SecurityContext, id: JobId, name: &str, now: Timestamp) -> ClaimedJob {
-    let mut spec = JobSpec::default();
-    spec.user = ctx.user.clone();
+    let spec = JobSpec { user: ctx.user.clone(), ..JobSpec::default() };
     ClaimedJob {
         id,
         lease: LeaseId(id.as_i64()),

@@ -15,17 +15,24 @@ use crate::priority::Priority;
 use crate::store::{self, LeaseId, NodeId, Store, Submit, Submitted};
 use crate::tenant::SecurityContext;
 
+/// What a caller wants done.
+pub(crate) struct Wanted<'a> {
+    pub(crate) handler: &'a str,
+    /// Where it waits unless the options say otherwise.
+    pub(crate) queue: &'a str,
+    pub(crate) payload: Payload,
+    pub(crate) options: SubmitOptions,
+}
+
 /// Checks a submit and makes the job it asks for. Pure. The tenant is the caller's, whatever the options say.
 pub(crate) fn prepare(
     ctx: &SecurityContext,
     id: JobId,
-    handler: &str,
-    queue: &str,
-    payload: Payload,
-    options: SubmitOptions,
+    wanted: Wanted<'_>,
     limits: &Limits,
     now: Timestamp,
 ) -> Result<NewJob, InvalidInput> {
+    let Wanted { handler, queue, payload, options } = wanted;
     check_name("handler", handler, limits.name_bytes)?;
     let queue = options.queue.unwrap_or_else(|| queue.to_owned());
     check_name("queue", &queue, limits.name_bytes)?;
@@ -245,8 +252,8 @@ mod tests {
 
     fn prepared(options: SubmitOptions) -> Result<NewJob, InvalidInput> {
         let ctx = SecurityContext::new(TenantId(Uuid::from_u128(7))).with_user("u").with_correlation_id("c");
-        let payload = Payload::from_store("{}");
-        prepare(&ctx, JobId::from_i64(1), "h", "default", payload, options, &Limits::default(), NOW)
+        let wanted = Wanted { handler: "h", queue: "default", payload: Payload::from_store("{}"), options };
+        prepare(&ctx, JobId::from_i64(1), wanted, &Limits::default(), NOW)
     }
 
     fn refused(options: SubmitOptions) -> String {

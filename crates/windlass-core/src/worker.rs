@@ -49,6 +49,8 @@ pub(crate) struct Worker {
     pub(crate) bands: Mutex<BandShares>,
     /// Whether jobs may be waiting that this node could run. While it is set, nothing is born leased.
     pub(crate) backlog: AtomicBool,
+    /// Whether the next claim looks at all queues: something is known to be in one that is looked at now and then.
+    pub(crate) look_everywhere: AtomicBool,
     /// Something may be ready.
     pub(crate) wake: Notify,
     /// Something may be scheduled earlier than known, or a gate may have opened.
@@ -68,6 +70,21 @@ pub(crate) struct Membership {
     pub(crate) ids: IdGenerator,
     time: StoreTime,
     renewed: Mutex<Instant>,
+}
+
+/// The watch over a suspect. Lasts until its end is saved: were the next one started before, and were that one the
+/// killer, this one would be lost a second time with its result.
+pub(crate) struct SuspectWatch {
+    worker: std::sync::Weak<Worker>,
+    job: JobId,
+}
+
+impl Drop for SuspectWatch {
+    fn drop(&mut self) {
+        if let Some(worker) = self.worker.upgrade() {
+            worker.suspect_survived(self.job);
+        }
+    }
 }
 
 /// The store's clock, carried on with monotonic time since it was last read.
@@ -111,6 +128,7 @@ impl Worker {
             suspect: Mutex::default(),
             bands: Mutex::default(),
             backlog: AtomicBool::new(true),
+            look_everywhere: AtomicBool::new(false),
             wake: Notify::new(),
             wake_maintenance: Notify::new(),
             freed: Notify::new(),
@@ -218,6 +236,7 @@ impl Worker {
         }
         let mut suspect = self.suspect.lock();
         match *suspect {
+            Some((watched, _)) if watched == job.id => true,
             Some((_, since)) if since.elapsed() < SUSPECT_WATCH => false,
             _ => {
                 *suspect = Some((job.id, Instant::now()));
@@ -226,11 +245,17 @@ impl Worker {
         }
     }
 
+    /// The watch over a job that came back from a lost node, to be dropped when its end is saved.
+    pub(crate) fn suspect_watch(&self, job: &ClaimedJob) -> Option<SuspectWatch> {
+        (job.recoveries > 0).then(|| SuspectWatch { worker: self.this.clone(), job: job.id })
+    }
+
     fn suspect_survived(&self, job: JobId) {
         let mut suspect = self.suspect.lock();
         if suspect.is_some_and(|(watched, _)| watched == job) {
             *suspect = None;
             drop(suspect);
+            self.look_everywhere.store(true, Ordering::Release);
             self.wake.notify_one();
         }
     }
@@ -278,10 +303,6 @@ impl Worker {
         match running.get(&attempt.job.id) {
             Some(current) if Arc::ptr_eq(current, attempt) => {
                 running.remove(&attempt.job.id);
-                drop(running);
-                if attempt.job.recoveries > 0 {
-                    self.suspect_survived(attempt.job.id);
-                }
                 true
             }
             _ => false,

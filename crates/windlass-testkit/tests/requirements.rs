@@ -89,12 +89,14 @@ type Tests = BTreeMap<String, BTreeSet<String>>;
 /// From the suites' registries, and from the comments of every other test.
 fn tests_by_requirement() -> Tests {
     let mut tests = Tests::new();
-    let mut add = |id: &str, test: String| tests.entry(id.to_owned()).or_default().insert(test);
+    let mut add = |id: &str, test: String| {
+        tests.entry(id.to_owned()).or_default().insert(test);
+    };
     for (name, ids) in BEHAVIOURS {
-        ids.iter().for_each(|id| drop(add(id, format!("`behaviour::{name}`"))));
+        ids.iter().for_each(|id| add(id, format!("`behaviour::{name}`")));
     }
     for case in cases() {
-        case.requirements.iter().for_each(|id| drop(add(id, format!("`conformance::{}`", case.name))));
+        case.requirements.iter().for_each(|id| add(id, format!("`conformance::{}`", case.name)));
     }
     let mut files = Vec::new();
     rust_files(&root().join("crates"), &mut files);
@@ -103,7 +105,7 @@ fn tests_by_requirement() -> Tests {
         let text = std::fs::read_to_string(&file).expect("a source file can be read");
         let shown = file.strip_prefix(root().join("crates")).expect("below crates").display().to_string();
         for (name, comment) in commented_tests(&text) {
-            ids_in(&comment).into_iter().for_each(|id| drop(add(&id, format!("`{name}` in {shown}"))));
+            ids_in(&comment).into_iter().for_each(|id| add(&id, format!("`{name}` in {shown}")));
         }
     }
     tests

@@ -3,6 +3,8 @@
 //! `cargo run --release --example drain --features postgres -- sqlite:drain.db 100000 2000`
 //! (store URL, jobs, jobs run at once; each has a default)
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::{Duration, Instant};
 
 use windlass::{

@@ -3,6 +3,8 @@
 //!
 //! `cargo run --example embedded_in_axum`
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use axum::extract::{Path, State};

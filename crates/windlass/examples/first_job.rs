@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example first_job`
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};

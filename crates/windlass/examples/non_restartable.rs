@@ -3,6 +3,8 @@
 //!
 //! `cargo run --example non_restartable`
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use windlass::{Error, JobService, SecurityContext, Status, TenantId};

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example plain_function_handlers`
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example resume_from_checkpoint`
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::time::Duration;
 
 use windlass::{JobContext, JobError, JobService, SecurityContext, SubmitOptions, TenantId};

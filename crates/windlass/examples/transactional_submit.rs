@@ -3,6 +3,8 @@
 //!
 //! `cargo run --example transactional_submit --features postgres`
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -223,7 +223,7 @@ async fn a_lost_node_costs_a_recovery_and_its_fence() {
     assert!(f.claim_with(other, &[("q", 9)], 9, [0; 4]).await.jobs.is_empty(), "suspects have their own queue");
     let suspects = f.claim_with(other, &[(&suspect_queue("q"), 1)], 9, [0; 4]).await;
     assert_eq!((suspects.jobs[0].id, suspects.jobs[0].recoveries, suspects.jobs[0].attempt()), (id, 1, 2));
-    assert_eq!(suspects.jobs[0].queue, "q");
+    assert_eq!(suspects.jobs[0].queue, suspect_queue("q"));
     let history = f.store.history(Scope::All, id).await.unwrap();
     assert_eq!(
         history.iter().map(|h| h.status).collect::<Vec<_>>(),

@@ -94,15 +94,15 @@ pub(super) async fn a_tenant_that_comes_late_starts_where_service_is(rig: Rig) {
     let bulk = rig.jobs(300).into_iter().map(|job| job.tenant(B)).collect();
     rig.submit_all(bulk).await;
     let mut served = [0_usize, 0];
-    for _ in 0..50 {
+    for _ in 0..30 {
         for job in rig.claim(10).await {
             served[usize::from(job.tenant == B)] += 1;
         }
     }
-    // A chunk is the unit of turns, so a share may be off by one for each side.
-    let chunk = windlass_core::store::CHUNK_JOBS;
-    assert_eq!(served[0] + served[1], 500);
-    assert!(served[0].abs_diff(served[1]) <= 2 * chunk, "of 500 jobs {} were A's, {} B's", served[0], served[1]);
+    // A chunk is the unit of turns, so a share may be off by one.
+    let fair = 150 - windlass_core::store::CHUNK_JOBS;
+    assert_eq!(served[0] + served[1], 300);
+    assert!(served[0] >= fair && served[1] >= fair, "of 300 jobs {} were A's, {} B's", served[0], served[1]);
 }
 
 /// ORD-4: later jobs with the key are blocked, and each gets its turn when the one before has ended.

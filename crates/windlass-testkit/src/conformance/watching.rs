@@ -420,11 +420,15 @@ pub(super) async fn a_resume_lets_go_only_what_it_paused(rig: Rig) {
 pub(super) async fn a_job_parked_after_the_pause_ended_is_let_go(rig: Rig) {
     let target = PauseTarget::Handler(HANDLER.into());
     rig.store().pause(&target, "op", "").await.expect("pause");
+    rig.store().pause(&PauseTarget::All, "op", "").await.expect("pause");
+    let stays = rig.running(rig.job()).await;
+    park(&rig, std::slice::from_ref(&stays), &PauseTarget::All).await;
     let job = rig.running(rig.job()).await;
     rig.store().resume(&target, "op").await.expect("resume");
     rig.finish(&job, Transition::Park { gate: Gate::Pause(target) }).await;
     rig.open_gates().await;
     assert_eq!(rig.claim_one().await.id, job.id);
+    assert_eq!(rig.status(stays.id).await, Status::Blocked, "another pause is still in force");
 }
 
 /// OPS-4, OPS-3: a restarted process finds pauses, requests, keys, leases and lines as they were. (The memory store has

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -245,10 +245,6 @@ impl Log {
     pub(crate) fn said(&self, word: &str) -> Vec<String> {
         let rest = |line: String| line.strip_prefix(word)?.strip_prefix(' ').map(str::to_owned);
         self.lines().into_iter().filter_map(rest).collect()
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
     }
 }
 

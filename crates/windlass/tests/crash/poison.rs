@@ -35,14 +35,15 @@ async fn poison_among_innocents(place: Place) {
     let poison = ids.remove(BESIDE as usize + 1);
 
     let mut ended: Vec<Process> = Vec::new();
-    let mut worker = place.start_ready(Role::Work, SETTINGS).await;
+    // Not waited for: it may be dead before it can say that it is ready.
+    let mut worker = place.start(Role::Work, SETTINGS);
     let store = place.reader().await;
     let all: Vec<JobId> = ids.iter().copied().chain([poison]).collect();
     let deadline = Instant::now() + 2 * SOON;
     while records(&*store, &all).await.iter().filter(|record| record.status.is_terminal()).count() < all.len() {
         assert!(Instant::now() < deadline, "{:#?}", records(&*store, &[poison]).await);
         if worker.exited().is_some() {
-            let next = place.start_ready(Role::Work, SETTINGS).await;
+            let next = place.start(Role::Work, SETTINGS);
             ended.push(std::mem::replace(&mut worker, next));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -47,12 +47,12 @@ async fn what_was_acknowledged_survives_a_server_that_dies_three_times_under_loa
         producer.stop().await;
     }
 
-    let failures: BTreeSet<String> = producers.iter().flat_map(|producer| failure_codes(producer)).collect();
+    let failures: BTreeSet<String> = producers.iter().flat_map(failure_codes).collect();
     let allowed = BTreeSet::from(["unavailable".to_owned(), "unknown_outcome".to_owned()]);
     assert!(!failures.is_empty(), "the producers noticed nothing");
     assert!(failures.is_subset(&allowed), "{failures:?}");
 
-    let acked: BTreeMap<String, JobId> = producers.iter().flat_map(|producer| acknowledged(producer)).collect();
+    let acked: BTreeMap<String, JobId> = producers.iter().flat_map(acknowledged).collect();
     let ids: BTreeSet<JobId> = acked.values().copied().collect();
     assert_eq!(ids.len(), acked.len(), "every key has a job of its own");
     let store = place.reader().await;
