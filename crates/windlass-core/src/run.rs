@@ -49,6 +49,10 @@ impl Worker {
             // It overran its grace and was written off; whatever it returns now comes too late.
             return;
         }
+        // What it reported last belongs to what is kept of it, and after its end nothing more is accepted.
+        if self.has_unsaved_progress(attempt.job.id) {
+            self.save_progress().await;
+        }
         let Some(outcome) = outcome else { return self.tell_completed(&attempt) };
         self.conclude(&attempt, &rules, outcome).await;
     }

@@ -405,6 +405,10 @@ impl Worker {
 
     // ---- progress
 
+    pub(crate) fn has_unsaved_progress(&self, job: JobId) -> bool {
+        self.progress.lock().contains_key(&job)
+    }
+
     /// Saves the latest progress of each job that has reported.
     pub(crate) async fn save_progress(&self) {
         let reports: Vec<ProgressReport> = self.progress.lock().drain().map(|(_, report)| report).collect();

@@ -112,8 +112,9 @@ fn job(row: &Row, lease: LeaseId, queue: &str) -> ClaimedJob {
 /// How far a hint stays behind service. Longer than any own transaction takes from choosing a position to its commit;
 /// what commits later still (a user's transaction) is found by a sweep.
 const HINT_LAG: Duration = Duration::from_secs(2);
-/// How often a claim looks at everything, so that nothing hidden waits longer.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How often a claim looks at everything, so that nothing hidden waits longer. Shorter than a poll, so that each look of
+/// an idle node is a sweep.
+const SWEEP_EVERY: Duration = Duration::from_millis(800);
 /// Where sweeps are slow (an old snapshot keeps dead rows), they may take this part of the time: 1 in 20.
 const SWEEP_SHARE: u32 = 20;
 /// How often service is published.

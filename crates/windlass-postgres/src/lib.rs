@@ -33,7 +33,7 @@ use windlass_core::store::{
     NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
     Result, Store, Submit, Submitted, WaitingQueue, Whereabouts,
 };
-use windlass_core::{HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, Status, TenantId, Timestamp};
+use windlass_core::{HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Scope, Status, TenantId, Timestamp};
 
 use crate::claim::Lines;
 use crate::connect::{Access, Pool};
@@ -87,7 +87,7 @@ impl PgOptions {
     /// Options for a URL (`postgres://…`, also with a Unix socket) or a `key=value` string.
     pub fn new(url: &str) -> Result<Self> {
         let mut config: Config =
-            url.parse().map_err(|error| Error::Refused(format!("the database URL cannot be read: {error}")))?;
+            url.parse().map_err(|error| InvalidInput::new("url", format!("cannot be read: {error}")))?;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
