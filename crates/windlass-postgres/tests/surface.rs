@@ -84,6 +84,7 @@ fn succeed(job: &ClaimedJob) -> Finish {
     Finish { fence: fence(job), attempt: job.attempt(), ran: Duration::ZERO, transition, follow_up: None }
 }
 
+/// SUB-3.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_come_in_from_plain_sql() {
     let rig = Rig::new().await;
@@ -108,6 +109,7 @@ async fn jobs_come_in_from_plain_sql() {
     );
 }
 
+/// SUB-3, SUB-9.
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_input_from_sql_is_refused_with_the_reason() {
     let rig = Rig::new().await;
@@ -129,6 +131,7 @@ async fn bad_input_from_sql_is_refused_with_the_reason() {
     assert_eq!(rig.sql("select count(*) from windlass.job").await, 0);
 }
 
+/// SUB-3.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_exists_exactly_if_the_users_transaction_commits() {
     let mut rig = Rig::new().await;
@@ -146,6 +149,7 @@ async fn a_job_exists_exactly_if_the_users_transaction_commits() {
     assert_eq!(claimed.iter().map(|job| job.id).collect::<Vec<_>>(), [kept.id]);
 }
 
+/// RUN-9.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handlers_writes_and_its_success_commit_together() {
     let rig = Rig::new().await;

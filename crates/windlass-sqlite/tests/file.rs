@@ -115,6 +115,7 @@ async fn a_file_that_is_no_database_is_refused() {
     assert_eq!(std::fs::read(&path).expect("reads").len(), 13_000, "and left as it was");
 }
 
+/// SUB-3.
 #[tokio::test]
 async fn jobs_and_business_writes_commit_together_or_not_at_all() {
     let b = Bench::new().await;
@@ -175,6 +176,7 @@ async fn a_closure_that_ends_the_transaction_is_found_out() {
     assert_eq!(b.claim_one().await.id, id, "the writer goes on");
 }
 
+/// RUN-9.
 #[tokio::test]
 async fn a_job_completes_with_the_writes_of_its_handler() {
     let b = Bench::new().await;

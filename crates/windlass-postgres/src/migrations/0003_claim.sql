@@ -26,7 +26,7 @@ declare
     v_empty boolean[];
     v_taken int := 0;
     v_more int := 0;
-    v_want int; v_part int; v_jobs int; v_rows int; v_rank int; v_band int; v_queue int; v_limit int;
+    v_want int; v_part int; v_jobs int; v_rows int; v_rank int; v_band int; v_queue int; v_limit int; v_gone int;
     c record;
     v_ctids tid[];
     v_ids bigint[] := '{}'; v_failed integer[] := '{}'; v_recoveries integer[] := '{}'; v_resumed boolean[] := '{}';
@@ -109,6 +109,12 @@ begin
                 end loop;
                 if v_rows > 0 then
                     delete from windlass.ready r where r.ctid = any (v_ctids);
+                    get diagnostics v_gone = row_count;
+                    if v_gone <> v_rows then
+                        -- Locked rows cannot go away; were it otherwise, jobs would run twice.
+                        raise exception 'windlass: % of % claimed chunks were there', v_gone, v_rows
+                            using errcode = '40001';
+                    end if;
                 end if;
                 v_taken := v_taken + v_part;
                 v_limits[v_queue] := v_limits[v_queue] - v_part;

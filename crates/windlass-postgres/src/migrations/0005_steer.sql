@@ -36,7 +36,11 @@ begin
     if c.jobs = 1 then
         delete from windlass.ready r where r.ctid = c.ctid;
     else
-        update windlass.ready r set ids = array_remove(r.ids, p_id) where r.ctid = c.ctid;
+        update windlass.ready r set ids = array_remove(r.ids, p_id), first = (array_remove(r.ids, p_id))[1]
+        where r.ctid = c.ctid;
+    end if;
+    if not found then
+        raise exception 'windlass: the chunk of job % moved while it was locked', p_id using errcode = '40001';
     end if;
     o_failed := c.failed;
     o_recoveries := c.recoveries;

@@ -1,0 +1,124 @@
+//! Jobs and the application's own transactions, through the service: submits with `tokio-postgres`, `sqlx` and SeaORM
+//! (SUB-3), and handlers that complete in their own transaction (RUN-8, RUN-9).
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::Database;
+use windlass_core::{
+    Error, HandlerOptions, JobContext, JobError, JobId, JobService, NewJob, RetryPolicy, SecurityContext, Status,
+    SubmitOptions, TenantId,
+};
+use windlass_postgres::{PgStore, transaction};
+
+const SOON: Duration = Duration::from_secs(20);
+
+async fn service(database: &Database) -> JobService {
+    let store = Arc::new(PgStore::connect(&database.url).await.expect("connects"));
+    let once = HandlerOptions::new().retry(RetryPolicy::fixed(2, Duration::from_millis(10)));
+    JobService::builder(store).function_with("book", once, (), book).start().await.expect("starts")
+}
+
+fn ctx() -> SecurityContext {
+    SecurityContext::new(TenantId(uuid::Uuid::from_u128(7)))
+}
+
+async fn prepared(jobs: &JobService, cents: i64) -> NewJob {
+    jobs.prepare_named(&ctx(), "book", &cents, SubmitOptions::new()).await.expect("accepted")
+}
+
+/// Books an amount under the tenant that the transaction is set to. An odd amount fails after its write,
+/// once.
+async fn book(_: (), ctx: JobContext, cents: i64) -> Result<i64, JobError> {
+    let tx = transaction(&ctx).await?;
+    let insert = "insert into booking (cents, tenant) values ($1, current_setting('app.tenant_id'))";
+    tx.execute(insert, &[&cents]).await?;
+    if cents % 2 == 1 && ctx.attempt() == 1 {
+        return Err(JobError::retryable("failed after the write"));
+    }
+    tx.complete(&cents).await?;
+    Ok(cents)
+}
+
+async fn bookings(client: &tokio_postgres::Client) -> Vec<(i64, String)> {
+    let rows = client.query("select cents, tenant from booking order by cents", &[]).await.expect("reads");
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// RUN-8, RUN-9: the write of a failed attempt is gone, that of the successful one is there once, under its tenant.
+#[tokio::test]
+async fn a_handlers_writes_happen_exactly_once_under_its_tenant() {
+    let database = Database::fresh().await;
+    let client = database.client().await;
+    client.batch_execute("create table booking (cents bigint, tenant text)").await.expect("creates");
+    let jobs = service(&database).await;
+    for cents in [100_i64, 101] {
+        let id = jobs.submit_named(&ctx(), "book", &cents, SubmitOptions::new()).await.expect("accepted").id;
+        assert_eq!(jobs.wait_for::<i64>(&ctx(), id, SOON).await.expect("succeeds"), cents);
+        let record = jobs.get(&ctx(), id).await.expect("kept");
+        assert_eq!((record.status, record.failed), (Status::Succeeded, (cents % 2) as u16));
+    }
+    let tenant = ctx().tenant.to_string();
+    assert_eq!(bookings(&client).await, [(100, tenant.clone()), (101, tenant)]);
+    jobs.shutdown().await;
+}
+
+async fn runs(jobs: &JobService, id: JobId) -> bool {
+    jobs.wake();
+    match jobs.wait_for::<i64>(&ctx(), id, SOON).await {
+        Ok(_) => true,
+        Err(Error::NotFound(_)) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// SUB-3: with a transaction of `sqlx`.
+#[cfg(feature = "sqlx")]
+#[tokio::test]
+async fn a_job_exists_exactly_if_a_transaction_of_sqlx_commits() {
+    let database = Database::fresh().await;
+    let client = database.client().await;
+    client.batch_execute("create table booking (cents bigint, tenant text)").await.expect("creates");
+    let jobs = service(&database).await;
+    let pool = sqlx::PgPool::connect(&database.url).await.expect("connects");
+    let (kept, dropped) = (prepared(&jobs, 2).await, prepared(&jobs, 4).await);
+    let ids = [kept.id, dropped.id];
+
+    let mut tx = pool.begin().await.expect("begins");
+    let submitted = windlass_postgres::submit_in_sqlx(&mut *tx, &[kept]).await.expect("submits");
+    assert_eq!((submitted[0].id, submitted[0].duplicate), (ids[0], false));
+    tx.commit().await.expect("commits");
+    let mut tx = pool.begin().await.expect("begins");
+    windlass_postgres::submit_in_sqlx(&mut *tx, &[dropped]).await.expect("submits");
+    tx.rollback().await.expect("rolls back");
+
+    assert!(runs(&jobs, ids[0]).await && !runs(&jobs, ids[1]).await);
+    jobs.shutdown().await;
+}
+
+/// SUB-3: with a transaction of SeaORM.
+#[cfg(feature = "seaorm")]
+#[tokio::test]
+async fn a_job_exists_exactly_if_a_transaction_of_seaorm_commits() {
+    use sea_orm::TransactionTrait;
+    let database = Database::fresh().await;
+    let client = database.client().await;
+    client.batch_execute("create table booking (cents bigint, tenant text)").await.expect("creates");
+    let jobs = service(&database).await;
+    let orm = sea_orm::Database::connect(&database.url).await.expect("connects");
+    let (kept, dropped) = (prepared(&jobs, 2).await, prepared(&jobs, 4).await);
+    let ids = [kept.id, dropped.id];
+
+    let tx = orm.begin().await.expect("begins");
+    let submitted = windlass_postgres::submit_in_seaorm(&tx, &[kept]).await.expect("submits");
+    assert_eq!((submitted[0].id, submitted[0].duplicate), (ids[0], false));
+    tx.commit().await.expect("commits");
+    let tx = orm.begin().await.expect("begins");
+    windlass_postgres::submit_in_seaorm(&tx, &[dropped]).await.expect("submits");
+    tx.rollback().await.expect("rolls back");
+
+    assert!(runs(&jobs, ids[0]).await && !runs(&jobs, ids[1]).await);
+    jobs.shutdown().await;
+}
