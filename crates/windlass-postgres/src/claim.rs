@@ -183,13 +183,16 @@ impl Lines {
             }
             self.swept.insert(names, (Instant::now(), Duration::ZERO));
         }
+        // Jobs take their priorities along when they go from one queue to another: suspects from their own queue, what a
+        // node routes elsewhere from any queue it claims from.
+        let routed = claim.queues.iter().filter_map(|(queue, _)| self.known.get(queue)).flatten();
+        let routed: BTreeSet<i16> = routed.copied().take(KNOWN_RANKS).collect();
         let mut lines = Vec::new();
         for (n, (queue, _)) in claim.queues.iter().enumerate() {
             let named = NAMED.map(rank_of);
-            // Suspects have the priorities of the queue they come from.
             let known = [Some(queue.as_str()), queue.strip_prefix("suspect:")];
             let others = known.into_iter().flatten().filter_map(|queue| self.known.get(queue)).flatten().copied();
-            let ranks: BTreeSet<i16> = named.into_iter().chain(others).collect();
+            let ranks: BTreeSet<i16> = named.into_iter().chain(others).chain(routed.iter().copied()).collect();
             lines.extend(ranks.into_iter().map(|rank| (priority_of(rank).band(), n as i32 + 1, rank)));
         }
         lines.sort_unstable();

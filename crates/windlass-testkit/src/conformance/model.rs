@@ -323,13 +323,13 @@ impl ModelJob {
 impl Model {
     /// The job that a new one would be a duplicate of.
     fn duplicate_of(&self, shape: &Shape) -> Option<JobId> {
-        let same = |job: &ModelJob| match shape.key {
-            Key::None => false,
-            Key::Idempotency(_) => {
-                job.place != Place::Gone
-                    && (job.shape.tenant, job.shape.handler, job.shape.key) == (shape.tenant, shape.handler, shape.key)
-            }
-            Key::Unique(_) => job.is_live() && (job.shape.tenant, job.shape.key) == (shape.tenant, shape.key),
+        let same = |job: &ModelJob| {
+            (job.shape.tenant, job.shape.handler, job.shape.key) == (shape.tenant, shape.handler, shape.key)
+                && match shape.key {
+                    Key::None => false,
+                    Key::Idempotency(_) => job.place != Place::Gone,
+                    Key::Unique(_) => job.is_live(),
+                }
         };
         self.jobs.iter().find(|(_, job)| same(job)).map(|(id, _)| *id)
     }
@@ -521,7 +521,10 @@ async fn submit(rig: &Rig, model: &mut Model, shapes: &[Shape], born_leased: Opt
         job = match shape.key {
             Key::None => job,
             Key::Idempotency(key) => job.key(&format!("key-{key}")),
-            Key::Unique(key) => job.unique(&format!("unique-{key}"), UniqueWithin::Unfinished),
+            // As the service makes them: a unique key names its handler.
+            Key::Unique(key) => {
+                job.unique(&format!("{}::unique-{key}", HANDLERS[shape.handler]), UniqueWithin::Unfinished)
+            }
         };
         if let Some(key) = shape.ordering {
             job = job.ordered(&ordering_name(key));
