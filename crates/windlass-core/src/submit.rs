@@ -49,11 +49,15 @@ pub(crate) fn prepare(
     }
     let mut unique = options.unique;
     if let Some(unique) = &mut unique {
-        match &unique.key {
-            Some(key) => check_name("unique_key", key, limits.key_bytes)?,
+        unique.key = Some(match &unique.key {
+            Some(key) => {
+                check_name("unique_key", key, limits.key_bytes)?;
+                // Scoped like a content key, so that handlers do not get in one another's way.
+                format!("{handler}::{}::{key}", ctx.tenant)
+            }
             // A content key may be as long as the payload; what is stored is bounded by the payload's limit.
-            None => unique.key = Some(dedupe_key(handler, Some(ctx.tenant), &payload)),
-        }
+            None => dedupe_key(handler, Some(ctx.tenant), &payload),
+        });
         if matches!(unique.within, UniqueWithin::Window(window) if window > limits.max_delay) {
             return Err(InvalidInput::new("unique", "the window is longer than ten years"));
         }
