@@ -52,6 +52,7 @@ struct Inner {
 struct Runtimes {
     engine: tokio::runtime::Runtime,
     handlers: tokio::runtime::Runtime,
+    heartbeat: Option<std::thread::JoinHandle<()>>,
 }
 
 /// Puts a service together.
@@ -641,7 +642,7 @@ impl JobService {
         if let Err(error) = worker.store.deregister(worker.membership().node).await {
             tracing::warn!(%error, "could not leave the cluster; the lease will run out");
         }
-        runtimes.stop();
+        runtimes.end().await;
     }
 
     /// Waits until nothing runs, or for `at_most`.
@@ -814,11 +815,11 @@ impl Builder {
         if let Some(problem) = self.problem {
             return Err(problem.into());
         }
-        let runtimes = Runtimes::start(self.config.worker_threads)?;
+        let mut runtimes = Runtimes::start(self.config.worker_threads)?;
         let handlers = runtimes.handlers.handle().clone();
         let worker = Worker::register(self.store, self.config, self.registry, handlers.clone()).await?;
         let _engine = runtimes.engine.enter();
-        start_engine(&worker);
+        runtimes.heartbeat = Some(start_engine(&worker));
         let local = LocalJobs::start(&worker.config, &handlers);
         let inner = Inner {
             submitter: Submitter::start(worker.store.clone(), worker.clone() as Arc<dyn BornLeased>),
@@ -834,11 +835,14 @@ impl Builder {
     }
 }
 
+/// How long threads that handlers block are waited for when a service ends.
+const BLOCKED_THREADS: Duration = Duration::from_secs(1);
+
 /// A lease shorter than this would be lost to an ordinary pause of a busy machine.
 const MIN_LEASE: Duration = Duration::from_millis(500);
 
 /// Starts the loops of a node on the current runtime, and its heartbeat on a thread of its own.
-fn start_engine(worker: &Arc<Worker>) {
+fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     let (is_current, on_ready) = (Arc::downgrade(worker), Arc::downgrade(worker));
     let finisher = Finisher::start(
         worker.store.clone(),
@@ -867,7 +871,7 @@ fn start_engine(worker: &Arc<Worker>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime with only a timer can be built").block_on(heartbeat.keep_alive());
     });
-    thread.expect("the system can start a thread");
+    thread.expect("the system can start a thread")
 }
 
 impl Runtimes {
@@ -880,10 +884,27 @@ impl Runtimes {
                 .build()
                 .map_err(|error| store::Error::Internal(format!("could not start a runtime: {error}")))
         };
-        Ok(Runtimes { engine: build("windlass-engine", 1)?, handlers: build("windlass-worker", worker_threads)? })
+        let (engine, handlers) = (build("windlass-engine", 1)?, build("windlass-worker", worker_threads)?);
+        Ok(Runtimes { engine, handlers, heartbeat: None })
     }
 
-    /// Ends without waiting: whoever calls may be inside a runtime, where waiting is not allowed.
+    /// Ends, and waits until nothing of the service holds its store any more: then a SQLite file can be opened again.
+    /// A handler that blocks its thread is waited for only so long.
+    async fn end(self) {
+        let (ended, waited_for) = tokio::sync::oneshot::channel();
+        // On a thread of its own: a runtime must not be waited for inside another one.
+        std::thread::spawn(move || {
+            self.engine.shutdown_timeout(BLOCKED_THREADS);
+            self.handlers.shutdown_timeout(BLOCKED_THREADS);
+            if let Some(heartbeat) = self.heartbeat {
+                let _ = heartbeat.join();
+            }
+            let _ = ended.send(());
+        });
+        let _ = waited_for.await;
+    }
+
+    /// Ends without waiting: whoever drops a service may be inside a runtime, where waiting is not allowed.
     fn stop(self) {
         self.engine.shutdown_background();
         self.handlers.shutdown_background();

@@ -33,7 +33,9 @@ use windlass_core::store::{
     NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
     Result, Store, Submit, Submitted, WaitingQueue, Whereabouts,
 };
-use windlass_core::{HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Scope, Status, TenantId, Timestamp};
+use windlass_core::{
+    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Scope, Status, TenantId, Timestamp,
+};
 
 use crate::claim::Lines;
 use crate::connect::{Access, Pool};

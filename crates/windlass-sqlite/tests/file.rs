@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Bench, open, succeed};
 use windlass_core::store::{CancelReply, Error, Fence, Finish, Finished, Store, Submit, suspect_queue};
-use windlass_core::{JobId, Scope, Start, Status};
+use windlass_core::{
+    JobContext, JobError, JobId, JobService, Scope, SecurityContext, Start, Status, SubmitOptions, TenantId,
+};
 use windlass_sqlite::{SqliteStore, TxError, migrations_sql, rusqlite};
 
 #[tokio::test]
@@ -241,4 +244,20 @@ async fn callers_at_once_share_transactions_and_nothing_is_lost() {
         assert!(answers.iter().all(|answer| *answer == Finished::Accepted(Status::Succeeded)));
     }
     assert_eq!(seen.len(), 640);
+}
+
+/// RUN-10: nothing of a service that was shut down holds the file any more.
+#[tokio::test]
+async fn a_file_can_be_opened_again_as_soon_as_its_service_is_shut_down() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("jobs.db");
+    let nothing = |_: (), _: JobContext, (): ()| async { Ok::<_, JobError>(()) };
+    for _ in 0..10 {
+        let store = Arc::new(SqliteStore::open(&path).expect("the file is free"));
+        let jobs = JobService::builder(store).function("nothing", (), nothing).start().await.expect("starts");
+        let ctx = SecurityContext::new(TenantId::ROOT);
+        let job = jobs.submit_named(&ctx, "nothing", &(), SubmitOptions::new()).await.expect("accepted");
+        jobs.wait_for::<()>(&ctx, job.id, Duration::from_secs(20)).await.expect("succeeds");
+        jobs.shutdown().await;
+    }
 }
