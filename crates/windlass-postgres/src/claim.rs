@@ -11,10 +11,10 @@ use windlass_core::fair::{Line, Positions};
 use windlass_core::store::{CHUNK_JOBS, Claim, Claimed, LeaseId, Result};
 use windlass_core::{BatchId, ClaimedJob, JobId, NewJob, Priority, TenantId};
 
-use crate::PgStore;
 use crate::connect::Access;
 use crate::submit::rank_of;
 use crate::types::{Json, Time, counter};
+use crate::{Held, PgStore};
 
 /// Takes at most `claim.max` jobs under one new lease.
 pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
@@ -62,7 +62,13 @@ pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
     let mut jobs: Vec<(i32, ClaimedJob)> = rows[1..].iter().map(claimed).collect();
     jobs.sort_unstable_by_key(|(n, _)| *n);
     let jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
-    store.hold(claim.lease, jobs.iter().map(|job| (job.id, job.tenant, job.ordering_key.clone())));
+    let held = |job: &ClaimedJob| Held {
+        lease: job.lease,
+        tenant: job.tenant.0,
+        priority: job.priority,
+        ordering_key: job.ordering_key.clone(),
+    };
+    store.hold(jobs.iter().map(|job| (job.id, held(job))));
     let more: i32 = about.get(1);
     Ok(Claimed { now: about.get::<_, Time>(0).0, jobs, more: std::array::from_fn(|band| more & (1 << band) != 0) })
 }

@@ -24,6 +24,7 @@ pub(crate) async fn finish(store: &PgStore, node: NodeId, finishes: Vec<Finish>)
     let row = store.shared.pools.finish.query_one(Access::Write, batch.sql(), &batch.params()).await?;
     let answers = batch.answers(&row, finishes.len());
     store.know_lines(finishes.iter().filter_map(|finish| finish.follow_up.as_deref()));
+    store.know_routes(&finishes);
     let keys = store.let_go(&finishes, &answers);
     pass_on(store, keys).await;
     Ok(answers)

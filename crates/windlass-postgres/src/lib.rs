@@ -28,13 +28,14 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
+use windlass_core::fair::Line;
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, LeaseId,
     NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, Store, Submit, Submitted, WaitingQueue, Whereabouts,
+    Result, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts,
 };
 use windlass_core::{
-    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Scope, Status, TenantId, Timestamp,
+    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Scope, Status, Timestamp,
 };
 
 use crate::claim::Lines;
@@ -176,10 +177,12 @@ struct Pools {
     pub(crate) tx: Pool,
 }
 
-struct Held {
-    lease: LeaseId,
-    tenant: Uuid,
-    ordering_key: Option<String>,
+/// What is known of a job that this process holds.
+pub(crate) struct Held {
+    pub(crate) lease: LeaseId,
+    pub(crate) tenant: Uuid,
+    pub(crate) priority: Priority,
+    pub(crate) ordering_key: Option<String>,
 }
 
 impl std::fmt::Debug for PgStore {
@@ -267,10 +270,18 @@ impl PgStore {
     }
 
     /// Remembers jobs that this process holds now.
-    pub(crate) fn hold(&self, lease: LeaseId, jobs: impl Iterator<Item = (JobId, TenantId, Option<String>)>) {
-        let mut held = self.shared.held.lock();
-        for (id, tenant, ordering_key) in jobs {
-            held.insert(id.as_i64(), Held { lease, tenant: tenant.0, ordering_key });
+    pub(crate) fn hold(&self, jobs: impl Iterator<Item = (JobId, Held)>) {
+        self.shared.held.lock().extend(jobs.map(|(id, held)| (id.as_i64(), held)));
+    }
+
+    /// Takes note of where routed jobs wait now: nobody has submitted anything there with their priority.
+    pub(crate) fn know_routes(&self, finishes: &[Finish]) {
+        for finish in finishes {
+            let Transition::Route { queue } = &finish.transition else { continue };
+            let priority = self.shared.held.lock().get(&finish.fence.job.as_i64()).map(|held| held.priority);
+            if let Some(priority) = priority {
+                self.shared.lines.lock().know(&Line { queue: queue.clone(), priority });
+            }
         }
     }
 

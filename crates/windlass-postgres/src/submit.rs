@@ -9,9 +9,9 @@ use windlass_core::fair::Line;
 use windlass_core::store::{CHUNK_JOBS, Error, LeaseId, NodeId, Result, Submit, Submitted};
 use windlass_core::{JobId, NewJob, Priority, Start};
 
-use crate::PgStore;
 use crate::connect::{Access, Conn, Failure, Param};
 use crate::types::{Json, JsonText, Time, micros};
+use crate::{Held, PgStore};
 
 /// Stores the jobs, in order, all or none.
 pub(crate) async fn submit(store: &PgStore, submit: Submit) -> Result<Vec<Submitted>> {
@@ -34,7 +34,8 @@ pub(crate) async fn submit(store: &PgStore, submit: Submit) -> Result<Vec<Submit
     };
     store.know_lines(&jobs);
     if let Some((_, lease)) = lease {
-        store.hold(lease, plain.iter().filter(|job| is_now(job)).map(|job| (job.id, job.tenant, None)));
+        let held = |job: &NewJob| Held { lease, tenant: job.tenant.0, priority: job.priority, ordering_key: None };
+        store.hold(plain.iter().filter(|job| is_now(job)).map(|job| (job.id, held(job))));
     }
     store.refresh_lines_if_old();
     Ok(in_order(&jobs, answers))
