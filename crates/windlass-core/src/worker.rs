@@ -392,6 +392,10 @@ impl Worker {
 
     /// The store has given this node's jobs to others: stops them and becomes a new node.
     async fn rejoin(&self, old: &Membership) {
+        if self.stopped.is_cancelled() {
+            // It has left by itself; coming back would leave a node behind that nobody renews.
+            return;
+        }
         tracing::warn!(node = old.node.0, "this node was declared dead; its jobs belong to others now");
         self.stop_all(old.node, Stop::LeaseLost);
         match Membership::register(&*self.store, &self.config, &self.registry).await {
