@@ -2,7 +2,7 @@
 //! Called by the store's maintenance methods, inside a transaction; every step is bounded and may be repeated.
 //! Never decides when it runs.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Rows, params};
 use windlass_core::store::Promoted;
 use windlass_core::{Reason, Scope, Timestamp};
 
@@ -14,28 +14,9 @@ use crate::writer::State;
 
 /// Makes due jobs ready.
 pub(crate) fn promote(conn: &Connection, state: &mut State, limit: usize) -> Done<Promoted> {
-    let mut ready = Vec::new();
     let mut due = conn.prepare_cached(include_str!("sql/maintain_due.sql"))?;
-    let mut rows = due.query(params![state.now.as_micros(), as_i64(limit)])?;
-    while let Some(row) = rows.next()? {
-        let queue = row.text(2)?;
-        let waiting = Waiting {
-            id: row.get(0)?,
-            tenant: row.tenant(1)?,
-            queue: &queue,
-            priority: row.priority(3)?,
-            failed: row.small(4)?,
-            recoveries: row.small(5)?,
-            resumed: row.get(6)?,
-        };
-        ready.push((waiting.group(), waiting.id));
-    }
-    drop(rows);
-    let jobs = ready.len();
-    for (_, id) in &ready {
-        place::remove_waiting(conn, Wait::Scheduled, *id)?;
-    }
-    place::make_ready(conn, state, ready, Turn::Next)?;
+    let rows = due.query(params![state.now.as_micros(), as_i64(limit)])?;
+    let jobs = let_in(conn, state, rows, Wait::Scheduled)?;
     let next: Option<i64> =
         conn.prepare_cached("SELECT min(due) FROM windlass_scheduled")?.query_row([], |row| row.get(0))?;
     Ok(Promoted { jobs, next_in: next.map(|due| Timestamp::from_micros(due).since(state.now)) })
@@ -93,7 +74,12 @@ pub(crate) fn open_gates(conn: &Connection, state: &mut State, limit: usize) -> 
 /// Makes jobs ready that were parked by a pause that is over.
 pub(crate) fn free_parked(conn: &Connection, state: &mut State, limit: usize) -> Done<usize> {
     let mut select = conn.prepare_cached(include_str!("sql/gate_open_pauses.sql"))?;
-    let mut rows = select.query([as_i64(limit)])?;
+    let rows = select.query([as_i64(limit)])?;
+    let_in(conn, state, rows, Wait::Gated)
+}
+
+/// Makes the jobs of `rows` ready and takes them out of the table they wait in. Answers how many.
+fn let_in(conn: &Connection, state: &mut State, mut rows: Rows<'_>, from: Wait) -> Done<usize> {
     let mut ready = Vec::new();
     while let Some(row) = rows.next()? {
         let queue = row.text(2)?;
@@ -111,7 +97,7 @@ pub(crate) fn free_parked(conn: &Connection, state: &mut State, limit: usize) ->
     drop(rows);
     let jobs = ready.len();
     for (_, id) in &ready {
-        place::remove_waiting(conn, Wait::Gated, *id)?;
+        place::remove_waiting(conn, from, *id)?;
     }
     place::make_ready(conn, state, ready, Turn::Next)?;
     Ok(jobs)
