@@ -82,7 +82,7 @@ impl Default for BandPolicy {
 /// for one job. Kept by one claimer; the caller passes which bands have waiting work.
 #[derive(Debug, Default)]
 pub struct BandShares {
-    /// What each band is owed, in tenths of jobs times the sum of weights; grows while it waits, shrinks when served.
+    /// What each band is owed: grows by its weight with every job given out, shrinks by all weights when it gets one.
     credit: [i64; 4],
 }
 

@@ -467,7 +467,7 @@ impl JobService {
         options.correlation_id = record.correlation_id;
         options.spec = record.spec;
         options.spec.parent = Some(id);
-        // Two replays of one letter make one job: the key ties the new job to the letter and to this replay of it.
+        // The letter started long ago; its expiry would end the new job before it starts.
         options.spec.expires_at = None;
         let job = self.prepare_payload(ctx, &record.handler, input, options).await?;
         let worker = &self.0.worker;

@@ -93,7 +93,7 @@ struct StoreTime(Mutex<(Timestamp, Instant)>);
 /// A suspect that has run this long is not what kills its process at once, so the next one may start.
 const SUSPECT_WATCH: Duration = Duration::from_secs(5);
 
-/// Handlers in force of a pause.
+/// The pauses in force, as last read.
 #[derive(Default)]
 struct Pauses {
     all: bool,
