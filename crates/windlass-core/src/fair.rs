@@ -3,7 +3,7 @@
 //! a tenant with nothing waiting starts where service is now. Claims just take the lowest positions. Pure; each store
 //! keeps one, and losing it costs fairness for a moment, never a job.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use crate::priority::Priority;
 use crate::tenant::TenantId;

@@ -2,16 +2,17 @@
 //! Repeats a write that failed until it is saved or the node has lost its jobs. Never decides an outcome.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 
 use crate::clock::Timestamp;
 use crate::error::JobError;
 use crate::id::JobId;
 use crate::job::Status;
 use crate::payload::Payload;
-use crate::store::{self, Finish, Finished, NodeId, Store, Transition};
+use crate::store::{self, Finish, Finished, LeaseId, NodeId, Store, Transition};
 use crate::tenant::{Scope, TenantId};
 use crate::watch::{JobEvent, JobView, Watchers};
 use crate::worker::SuspectWatch;
@@ -31,11 +32,19 @@ pub(crate) struct Ended {
 /// Takes ended attempts and saves them.
 #[derive(Clone)]
 pub(crate) struct Finisher {
-    ended: mpsc::Sender<Ended>,
-    unsaved: watch::Sender<usize>,
+    /// One way to each writer. The jobs of a lease all go the same way: two writers would wait for each other's commit.
+    writers: Vec<mpsc::Sender<Ended>>,
+    unsaved: Arc<Unsaved>,
 }
 
-/// Ended attempts that may wait for a writer; when it is full, workers wait, and so claim no more.
+/// Ended attempts that are not saved yet, and who waits until there are none.
+#[derive(Default)]
+struct Unsaved {
+    jobs: AtomicUsize,
+    none: Notify,
+}
+
+/// Ended attempts that may wait for one writer; when it is full, workers wait, and so claim no more.
 const WAITING_FINISHES: usize = 16_384;
 
 /// Finishes in one write.
@@ -53,12 +62,12 @@ impl Finisher {
         is_current: impl Fn(NodeId) -> bool + Send + Sync + 'static,
         on_ready: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let (ended, waiting) = mpsc::channel(WAITING_FINISHES);
-        let waiting = Arc::new(Mutex::new(waiting));
-        let unsaved = watch::Sender::new(0);
+        let unsaved: Arc<Unsaved> = Arc::default();
         let is_current: Arc<IsCurrent> = Arc::new(is_current);
         let on_ready: Arc<OnReady> = Arc::new(on_ready);
+        let mut writers = Vec::new();
         for _ in 0..store.writers().max(1) {
+            let (ended, waiting) = mpsc::channel(WAITING_FINISHES);
             let saver = Saver {
                 store: store.clone(),
                 watchers: watchers.clone(),
@@ -66,21 +75,34 @@ impl Finisher {
                 on_ready: on_ready.clone(),
                 unsaved: unsaved.clone(),
             };
-            tokio::spawn(saver.run(waiting.clone()));
+            tokio::spawn(saver.run(waiting));
+            writers.push(ended);
         }
-        Finisher { ended, unsaved }
+        Finisher { writers, unsaved }
     }
 
     /// Hands an ended attempt over. Waits only when the store is far behind.
     pub(crate) async fn finish(&self, ended: Ended) {
-        self.unsaved.send_modify(|unsaved| *unsaved += 1);
+        self.unsaved.jobs.fetch_add(1, Ordering::AcqRel);
         // The receiver lives as long as the runtime; after that there is nobody to tell.
-        let _ = self.ended.send(ended).await;
+        let _ = self.writer_for(ended.finish.fence.lease).send(ended).await;
+    }
+
+    fn writer_for(&self, lease: LeaseId) -> &mpsc::Sender<Ended> {
+        // Ids made one after the other differ in their low bits.
+        &self.writers[lease.0.unsigned_abs() as usize % self.writers.len()]
     }
 
     /// Waits until everything handed over is saved or given up.
     pub(crate) async fn flush(&self) {
-        let _ = self.unsaved.subscribe().wait_for(|unsaved| *unsaved == 0).await;
+        loop {
+            // Subscribe before looking, so that the last save in between is not missed.
+            let none = self.unsaved.none.notified();
+            if self.unsaved.jobs.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none.await;
+        }
     }
 }
 
@@ -92,19 +114,21 @@ struct Saver {
     watchers: Arc<Watchers>,
     is_current: Arc<IsCurrent>,
     on_ready: Arc<OnReady>,
-    unsaved: watch::Sender<usize>,
+    unsaved: Arc<Unsaved>,
 }
 
 impl Saver {
-    async fn run(self, waiting: Arc<Mutex<mpsc::Receiver<Ended>>>) {
+    async fn run(self, mut waiting: mpsc::Receiver<Ended>) {
         loop {
             let mut batch = Vec::new();
-            if waiting.lock().await.recv_many(&mut batch, FINISHES_PER_WRITE).await == 0 {
+            if waiting.recv_many(&mut batch, FINISHES_PER_WRITE).await == 0 {
                 return;
             }
             let saved = batch.len();
             self.save(batch).await;
-            self.unsaved.send_modify(|unsaved| *unsaved -= saved);
+            if self.unsaved.jobs.fetch_sub(saved, Ordering::AcqRel) == saved {
+                self.unsaved.none.notify_waiters();
+            }
         }
     }
 

@@ -1,12 +1,12 @@
 //! What runs a job: the `JobHandler` trait, plain async functions, and the registry of both. Called by the service when
 //! it is built and by `run` for every attempt. Never touches a store.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -2,12 +2,13 @@
 //! same context, status, cancel and timeout as stored jobs. Called by the service. Nothing here is written anywhere, and
 //! nothing survives the process.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;

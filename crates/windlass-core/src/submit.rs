@@ -159,7 +159,14 @@ pub(crate) trait BornLeased: Send + Sync {
     /// Starts jobs that were stored under the reservation, and frees the rest of it.
     fn start(&self, reservation: Reservation, jobs: Vec<NewJob>);
     /// Takes note that jobs have become ready or scheduled in the store.
-    fn stored(&self, jobs: &[NewJob]);
+    fn stored(&self, jobs: Elsewhere);
+}
+
+/// What has been stored that did not start here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elsewhere {
+    pub(crate) ready: bool,
+    pub(crate) scheduled: bool,
 }
 
 /// Room for jobs on this node.
@@ -207,34 +214,44 @@ async fn write_entries(store: Arc<dyn Store>, local: Arc<dyn BornLeased>, waitin
 }
 
 /// Stores the jobs of several callers at once and answers each.
-async fn write(store: &dyn Store, local: &dyn BornLeased, mut entries: Vec<Entry>) {
-    let jobs: Vec<NewJob> = entries.iter_mut().flat_map(|entry| entry.jobs.iter().cloned()).collect();
+async fn write(store: &dyn Store, local: &dyn BornLeased, entries: Vec<Entry>) {
+    let (callers, jobs): (Vec<_>, Vec<_>) = entries.into_iter().map(|e| ((e.jobs.len(), e.reply), e.jobs)).unzip();
+    let jobs: Vec<NewJob> = jobs.into_iter().flatten().collect();
     let reservation = local.reserve(&jobs);
     let lease = reservation.as_ref().map(|r| (r.node, r.lease));
-    match store.submit(Submit { jobs: jobs.clone(), lease }).await {
+    // Only what starts here is needed again after the write.
+    let here: Vec<NewJob> = match lease {
+        Some(_) => jobs.iter().filter(|job| is_born_leased(job)).cloned().collect(),
+        None => Vec::new(),
+    };
+    let elsewhere = Elsewhere::of(&jobs, lease.is_some());
+    let answer = store.submit(Submit { jobs, lease }).await;
+    if let Some(reservation) = reservation {
+        local.start(reservation, if answer.is_ok() { here } else { Vec::new() });
+    }
+    match answer {
         Ok(submitted) => {
-            match reservation {
-                Some(reservation) => {
-                    let (here, elsewhere): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_born_leased);
-                    local.start(reservation, here);
-                    local.stored(&elsewhere);
-                }
-                None => local.stored(&jobs),
-            }
+            local.stored(elsewhere);
             let mut submitted = submitted.into_iter();
-            for entry in entries {
-                let own = submitted.by_ref().take(entry.jobs.len()).collect();
+            for (jobs, reply) in callers {
                 // The caller may have gone; the jobs are stored all the same.
-                let _ = entry.reply.send(Ok(own));
+                let _ = reply.send(Ok(submitted.by_ref().take(jobs).collect()));
             }
         }
         Err(error) => {
-            if let Some(reservation) = reservation {
-                local.start(reservation, Vec::new());
+            for (_, reply) in callers {
+                let _ = reply.send(Err(error.clone()));
             }
-            for entry in entries {
-                let _ = entry.reply.send(Err(error.clone()));
-            }
+        }
+    }
+}
+
+impl Elsewhere {
+    fn of(jobs: &[NewJob], leased: bool) -> Self {
+        let waiting = || jobs.iter().filter(|job| !(leased && is_born_leased(job)));
+        Elsewhere {
+            ready: waiting().any(|job| job.start == Start::Now),
+            scheduled: waiting().any(|job| job.start != Start::Now),
         }
     }
 }

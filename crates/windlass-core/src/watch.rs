@@ -2,11 +2,11 @@
 //! node (OPS-2, SUB-12). What happens here is passed on at once; what happens elsewhere is found by one look for all
 //! watched jobs together, however many wait.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use parking_lot::Mutex;
 use serde::Serialize;

@@ -2,11 +2,11 @@
 //! `maintenance` are its parts. Here are membership and heartbeats, slots, the running attempts, and the pauses in
 //! force.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -17,14 +17,14 @@ use crate::context::{Attempt, AttemptLink, JobContext, Stop};
 use crate::finish::Finisher;
 use crate::handler::Registry;
 use crate::id::{IdGenerator, JobId};
-use crate::job::{ClaimedJob, NewJob, Progress, Start};
+use crate::job::{ClaimedJob, NewJob, Progress};
 use crate::payload::Payload;
 use crate::priority::BandShares;
 use crate::run::cut_output;
 use crate::store::{
     self, Beat, Fence, Finish, Gate, LeaseId, NewNode, NodeId, PauseTarget, ProgressReport, Store, Transition,
 };
-use crate::submit::{BornLeased, Reservation, is_born_leased};
+use crate::submit::{BornLeased, Elsewhere, Reservation, is_born_leased};
 use crate::watch::Watchers;
 
 /// This process as a node of the cluster.
@@ -492,13 +492,13 @@ impl BornLeased for Worker {
         }
     }
 
-    fn stored(&self, jobs: &[NewJob]) {
-        if jobs.iter().any(|job| job.start == Start::Now) {
+    fn stored(&self, jobs: Elsewhere) {
+        if jobs.ready {
             self.backlog.store(true, Ordering::Release);
             self.wake.notify_one();
             self.store.wake_others();
         }
-        if jobs.iter().any(|job| job.start != Start::Now) {
+        if jobs.scheduled {
             self.wake_maintenance.notify_one();
             self.store.wake_others();
         }

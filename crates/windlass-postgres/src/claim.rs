@@ -1,9 +1,10 @@
 //! Step 2: takes ready jobs. Keeps in memory what makes a claim cheap: which lines there are, how far service has come
 //! in each, and from where on a scan need look. All of it is a hint: a sweep every second finds what the hints hide.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use foldhash::{HashMap, HashMapExt};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -53,22 +54,32 @@ pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
     if publish {
         store.sync_lines_soon();
     }
-    let queues = queues_of(&claim, about);
-    let claimed = |row: &Row| {
-        let n: i32 = row.get(8);
-        let queue = queues.get(n as usize - 1).copied().unwrap_or_default();
-        (n, job(row, claim.lease, queue))
-    };
-    let mut jobs: Vec<(i32, ClaimedJob)> = rows[1..].iter().map(claimed).collect();
-    jobs.sort_unstable_by_key(|(n, _)| *n);
-    let jobs: Vec<ClaimedJob> = jobs.into_iter().map(|(_, job)| job).collect();
-    let held = |job: &ClaimedJob| Held {
-        lease: job.lease,
-        tenant: job.tenant.0,
-        priority: job.priority,
-        ordering_key: job.ordering_key.clone(),
-    };
-    store.hold(jobs.iter().map(|job| (job.id, held(job))));
+    let chunks = Chunk::all(&claim, about);
+    let mut jobs: Vec<(usize, ClaimedJob, Held)> = Vec::with_capacity(rows.len());
+    let places = places(&chunks, about.get(11));
+    for row in &rows[1..] {
+        // A job that is not among the claimed ones cannot be answered; were it so, it must not run.
+        let Some((n, chunk, place)) = places.get(&row.get::<_, i64>(12)) else { continue };
+        let job = job(row, claim.lease, chunk);
+        let held = Held {
+            lease: job.lease,
+            part: chunk.part,
+            place: *place,
+            tenant: chunk.tenant,
+            priority: job.priority,
+            ordering_key: job.ordering_key.clone(),
+        };
+        jobs.push((*n, job, held));
+    }
+    jobs.sort_unstable_by_key(|(n, ..)| *n);
+    let (jobs, held): (Vec<ClaimedJob>, Vec<(JobId, Held)>) = jobs
+        .into_iter()
+        .map(|(_, job, held)| {
+            let id = job.id;
+            (job, (id, held))
+        })
+        .unzip();
+    store.hold(held.into_iter());
     let more: i32 = about.get(1);
     Ok(Claimed { now: about.get::<_, Time>(0).0, jobs, more: std::array::from_fn(|band| more & (1 << band) != 0) })
 }
@@ -78,40 +89,77 @@ fn count(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
 
-/// The queue that each job was claimed from, in their order.
-fn queues_of<'a>(claim: &'a Claim, about: &Row) -> Vec<&'a str> {
-    let line_queues: Vec<i32> = about.get::<_, Option<Vec<i32>>>(2).unwrap_or_default();
-    let chunks: Vec<i32> = about.get(4);
-    let jobs: Vec<i32> = about.get(6);
-    let queue = |line: i32| {
-        let queue = *line_queues.get(line as usize - 1)?;
-        claim.queues.get(queue as usize - 1).map(|(queue, _)| queue.as_str())
-    };
-    let chunks = chunks.into_iter().zip(jobs);
-    chunks.flat_map(|(line, jobs)| std::iter::repeat_n(queue(line).unwrap_or_default(), jobs as usize)).collect()
+/// What the jobs of one claimed chunk have in common.
+struct Chunk<'a> {
+    queue: &'a str,
+    jobs: usize,
+    tenant: Uuid,
+    part: i16,
+    failed: u16,
+    recoveries: u16,
 }
 
-fn job(row: &Row, lease: LeaseId, queue: &str) -> ClaimedJob {
-    let created_at = row.get::<_, Time>("created_at").0;
-    let run_at = row.get::<_, Option<Time>>("run_at").map(|time| time.0);
+impl<'a> Chunk<'a> {
+    fn all(claim: &'a Claim, about: &Row) -> Vec<Chunk<'a>> {
+        let line_queues: Vec<i32> = about.get::<_, Option<Vec<i32>>>(2).unwrap_or_default();
+        let lines: Vec<i32> = about.get(4);
+        let jobs: Vec<i32> = about.get(6);
+        let tenants: Vec<Uuid> = about.get(7);
+        let parts: Vec<i16> = about.get(8);
+        let failed: Vec<i32> = about.get(9);
+        let recoveries: Vec<i32> = about.get(10);
+        let queue = |line: i32| {
+            let queue = *line_queues.get(line as usize - 1)?;
+            claim.queues.get(queue as usize - 1).map(|(queue, _)| queue.as_str())
+        };
+        let chunk = |n: usize| Chunk {
+            queue: queue(lines[n]).unwrap_or_default(),
+            jobs: jobs[n] as usize,
+            tenant: tenants[n],
+            part: parts[n],
+            failed: counter(failed[n]),
+            recoveries: counter(recoveries[n]),
+        };
+        (0..lines.len()).map(chunk).collect()
+    }
+}
+
+/// Each claimed job with its number, its chunk, and its place in its part of the lease.
+fn places<'a, 'b>(chunks: &'b [Chunk<'a>], ids: Vec<i64>) -> HashMap<i64, (usize, &'b Chunk<'a>, i16)> {
+    let mut places = HashMap::with_capacity(ids.len());
+    let (mut part, mut place) = (0, 0);
+    let chunk_of = chunks.iter().flat_map(|chunk| std::iter::repeat_n(chunk, chunk.jobs));
+    for (n, (id, chunk)) in ids.into_iter().zip(chunk_of).enumerate() {
+        if chunk.part != part {
+            (part, place) = (chunk.part, 0);
+        }
+        places.insert(id, (n, chunk, place));
+        place += 1;
+    }
+    places
+}
+
+fn job(row: &Row, lease: LeaseId, chunk: &Chunk<'_>) -> ClaimedJob {
+    let created_at = row.get::<_, Time>(16).0;
+    let run_at = row.get::<_, Option<Time>>(17).map(|time| time.0);
     ClaimedJob {
-        id: JobId::from_i64(row.get("id")),
+        id: JobId::from_i64(row.get(12)),
         lease,
-        tenant: TenantId(row.get("tenant_id")),
-        handler: row.get("handler"),
-        queue: queue.to_owned(),
-        priority: Priority(row.get("priority")),
-        payload: row.get::<_, Json<'_>>("payload").payload(),
-        failed: counter(row.get("failed")),
-        recoveries: counter(row.get("recoveries")),
+        tenant: TenantId(chunk.tenant),
+        handler: row.get(13),
+        queue: chunk.queue.to_owned(),
+        priority: Priority(row.get(14)),
+        payload: row.get::<_, Json<'_>>(15).payload(),
+        failed: chunk.failed,
+        recoveries: chunk.recoveries,
         created_at,
         ready_at: run_at.map_or(created_at, |at| at.max(created_at)),
-        ordering_key: row.get("ordering_key"),
-        batch: row.get::<_, Option<i64>>("batch_id").map(|id| BatchId(JobId::from_i64(id))),
-        correlation_id: row.get("correlation_id"),
-        tags: row.get::<_, Option<Vec<String>>>("tags").unwrap_or_default(),
-        spec: row.get::<_, Option<Json<'_>>>("spec").map(Json::spec).unwrap_or_default(),
-        checkpoint: row.get::<_, Option<Json<'_>>>("checkpoint").map(Json::payload),
+        ordering_key: row.get(18),
+        batch: row.get::<_, Option<i64>>(19).map(|id| BatchId(JobId::from_i64(id))),
+        correlation_id: row.get(20),
+        tags: row.get::<_, Option<Vec<String>>>(21).unwrap_or_default(),
+        spec: row.get::<_, Option<Json<'_>>>(22).map(Json::spec).unwrap_or_default(),
+        checkpoint: row.get::<_, Option<Json<'_>>>(23).map(Json::payload),
     }
 }
 

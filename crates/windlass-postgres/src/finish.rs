@@ -1,8 +1,9 @@
-//! Step 4: carries out what `lifecycle` decided about attempts, each only under its fence. All plain successes is one
-//! short statement; anything else one longer. Never decides: the lease row says what is accepted.
+//! Step 4: carries out what `lifecycle` decided about attempts, each only under its fence. Plain successes are one short
+//! statement for whole parts of leases; anything else is one longer. Never decides: the lease row says what is accepted.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
+use foldhash::HashSet;
 use serde_json::value::RawValue;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -17,12 +18,18 @@ use crate::types::{Json, JsonText, micros};
 
 /// Carries out transitions. Answers in order.
 pub(crate) async fn finish(store: &PgStore, node: NodeId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
-    if finishes.is_empty() {
-        return Ok(Vec::new());
+    let pool = &store.shared.pools.finish;
+    let mut answers = vec![Finished::Fenced; finishes.len()];
+    let (successes, mut others) = Successes::pick(store, node, &finishes);
+    if let Some(successes) = successes {
+        let row = pool.query_one(Access::Write, successes.sql(), &successes.params()).await?;
+        others.extend(successes.answers(&row, &mut answers));
     }
-    let batch = Batch::new(store, node, &finishes)?;
-    let row = store.shared.pools.finish.query_one(Access::Write, batch.sql(), &batch.params()).await?;
-    let answers = batch.answers(&row, finishes.len());
+    if !others.is_empty() {
+        let batch = Batch::new(node, &finishes, others)?;
+        let row = pool.query_one(Access::Write, batch.sql(), &batch.params()).await?;
+        batch.answers(&row, &mut answers);
+    }
     store.know_lines(finishes.iter().filter_map(|finish| finish.follow_up.as_deref()));
     store.know_routes(&finishes);
     let keys = store.let_go(&finishes, &answers);
@@ -67,7 +74,143 @@ fn count(answer: Result<Row>) -> i32 {
     }
 }
 
-/// The transitions as parallel arrays. Columns that no transition of the batch uses are empty.
+/// Plain successes, those of one part of a lease side by side.
+pub(crate) struct Successes<'a> {
+    node: i64,
+    /// The places in `finishes` of the jobs that are sent, part by part.
+    sent: Vec<usize>,
+    leases: Vec<i64>,
+    parts: Vec<i16>,
+    /// The first and last job of each part, counted from 1.
+    lo: Vec<i32>,
+    hi: Vec<i32>,
+    id: Vec<i64>,
+    ran: Vec<i64>,
+    keep: Vec<i64>,
+    output: Vec<Option<Json<'a>>>,
+    count_places: Vec<i32>,
+    count_tenants: Vec<Uuid>,
+    count_jobs: Vec<i64>,
+}
+
+/// From this many successes on, they are worth a statement, and a commit, of their own beside the other transitions.
+const SPLIT_FROM: usize = 64;
+
+impl<'a> Successes<'a> {
+    /// The plain successes whose place in a lease is known, and the places of the other transitions.
+    pub(crate) fn pick(store: &PgStore, node: NodeId, finishes: &'a [Finish]) -> (Option<Self>, Vec<usize>) {
+        let places = store.places_of(finishes.iter().map(|finish| finish.fence));
+        let is_plain =
+            |finish: &Finish| finish.follow_up.is_none() && matches!(finish.transition, Transition::Succeed { .. });
+        let (mut sent, others): (Vec<usize>, Vec<usize>) =
+            (0..finishes.len()).partition(|n| places[*n].is_some() && is_plain(&finishes[*n]));
+        if sent.is_empty() || (!others.is_empty() && sent.len() < SPLIT_FROM) {
+            return (None, (0..finishes.len()).collect());
+        }
+        // In the order of the lease, so that the server sees at once that a part has ended whole.
+        let key = |n: &usize| {
+            let (part, place) = places[*n].map_or((0, 0), |(part, place, _)| (part, place));
+            (finishes[*n].fence.lease.0, part, place)
+        };
+        sent.sort_unstable_by_key(key);
+        // A second finish of the same job in one call is fenced by the first.
+        sent.dedup_by_key(|n| key(n));
+        let mut successes = Successes {
+            node: node.0,
+            leases: Vec::new(),
+            parts: Vec::new(),
+            lo: Vec::new(),
+            hi: Vec::new(),
+            id: Vec::with_capacity(sent.len()),
+            ran: Vec::with_capacity(sent.len()),
+            keep: Vec::new(),
+            output: Vec::new(),
+            count_places: Vec::new(),
+            count_tenants: Vec::new(),
+            count_jobs: Vec::new(),
+            sent: Vec::new(),
+        };
+        for n in &sent {
+            if let Some((part, _, tenant)) = places[*n] {
+                successes.push(&finishes[*n], part, tenant);
+            }
+        }
+        if successes.keep.iter().all(|keep| *keep == successes.keep[0]) {
+            successes.keep.truncate(1);
+        }
+        successes.sent = sent;
+        (Some(successes), others)
+    }
+
+    fn push(&mut self, finish: &'a Finish, part: i16, tenant: Uuid) {
+        let Transition::Succeed { output, keep } = &finish.transition else { return };
+        let lease = finish.fence.lease.0;
+        set(&mut self.output, self.id.len(), output.as_ref().map(|output| Json(output.as_str())));
+        self.id.push(finish.fence.job.as_i64());
+        self.ran.push(micros(finish.ran));
+        self.keep.push(micros(*keep));
+        let jobs = self.id.len() as i32;
+        if (self.leases.last(), self.parts.last()) != (Some(&lease), Some(&part)) {
+            self.leases.push(lease);
+            self.parts.push(part);
+            self.lo.push(jobs);
+            self.hi.push(jobs);
+        }
+        if let Some(hi) = self.hi.last_mut() {
+            *hi = jobs;
+        }
+        let place = self.leases.len() as i32;
+        match (self.count_places.last(), self.count_tenants.last(), self.count_jobs.last_mut()) {
+            (Some(last), Some(counted), Some(jobs)) if *last == place && *counted == tenant => *jobs += 1,
+            _ => {
+                self.count_places.push(place);
+                self.count_tenants.push(tenant);
+                self.count_jobs.push(1);
+            }
+        }
+    }
+
+    pub(crate) fn sql(&self) -> &'static str {
+        include_str!("sql/finish_succeeded.sql")
+    }
+
+    pub(crate) fn params(&self) -> Vec<Param<'_>> {
+        vec![
+            (&self.node, Type::INT8),
+            (&self.leases, Type::INT8_ARRAY),
+            (&self.parts, Type::INT2_ARRAY),
+            (&self.lo, Type::INT4_ARRAY),
+            (&self.hi, Type::INT4_ARRAY),
+            (&self.id, Type::INT8_ARRAY),
+            (&self.ran, Type::INT8_ARRAY),
+            (&self.keep, Type::INT8_ARRAY),
+            (&self.output, Type::JSON_ARRAY),
+            (&self.count_places, Type::INT4_ARRAY),
+            (&self.count_tenants, Type::UUID_ARRAY),
+            (&self.count_jobs, Type::INT8_ARRAY),
+        ]
+    }
+
+    /// Notes what was accepted. Answers the places of the others: what became of them takes a closer look.
+    pub(crate) fn answers(&self, row: &Row, answers: &mut [Finished]) -> Vec<usize> {
+        let mut left: Vec<usize> = Vec::new();
+        let mut accepted = vec![false; self.leases.len()];
+        for place in row.get::<_, Vec<i32>>(0) {
+            accepted[place as usize - 1] = true;
+        }
+        for (part, accepted) in accepted.into_iter().enumerate() {
+            for n in &self.sent[self.lo[part] as usize - 1..self.hi[part] as usize] {
+                match accepted {
+                    true => answers[*n] = Finished::Accepted(Status::Succeeded),
+                    false => left.push(*n),
+                }
+            }
+        }
+        left
+    }
+}
+
+/// Transitions of any kind as parallel arrays. Columns that no transition of the batch uses are empty.
 pub(crate) struct Batch<'a> {
     node: i64,
     /// The places of the transitions that are sent, in `finishes`.
@@ -78,7 +221,6 @@ pub(crate) struct Batch<'a> {
     attempt: Vec<i32>,
     ran: Vec<i64>,
     op: Vec<i16>,
-    tenant: Vec<Option<Uuid>>,
     keep: Vec<Option<i64>>,
     output: Vec<Option<Json<'a>>>,
     failed: Vec<Option<i32>>,
@@ -101,11 +243,12 @@ mod op {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(store: &PgStore, node: NodeId, finishes: &'a [Finish]) -> Result<Self> {
+    /// The transitions of `finishes` at these places.
+    pub(crate) fn new(node: NodeId, finishes: &'a [Finish], places: Vec<usize>) -> Result<Self> {
         // A second finish of the same job in one call is fenced by the first.
-        let mut seen = HashSet::new();
-        let sent: Vec<usize> = (0..finishes.len()).filter(|n| seen.insert(finishes[*n].fence)).collect();
-        let leases: BTreeSet<i64> = finishes.iter().map(|finish| finish.fence.lease.0).collect();
+        let mut seen = HashSet::default();
+        let sent: Vec<usize> = places.into_iter().filter(|n| seen.insert(finishes[*n].fence)).collect();
+        let leases: BTreeSet<i64> = sent.iter().map(|n| finishes[*n].fence.lease.0).collect();
         let size = sent.len();
         let mut batch = Batch {
             node: node.0,
@@ -115,7 +258,6 @@ impl<'a> Batch<'a> {
             attempt: Vec::with_capacity(size),
             ran: Vec::with_capacity(size),
             op: Vec::with_capacity(size),
-            tenant: store.tenants_of(sent.iter().map(|n| finishes[*n].fence)),
             keep: Vec::with_capacity(size),
             output: Vec::new(),
             failed: Vec::new(),
@@ -183,46 +325,31 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn all_succeeded(&self) -> bool {
-        self.follow.is_none() && self.op.iter().all(|op| *op == op::SUCCEED)
-    }
-
     pub(crate) fn sql(&self) -> &'static str {
-        match self.all_succeeded() {
-            true => include_str!("sql/finish_succeeded.sql"),
-            false => include_str!("sql/finish.sql"),
-        }
+        include_str!("sql/finish.sql")
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
-        let mut params: Vec<Param<'_>> = vec![
+        vec![
             (&self.node, Type::INT8),
             (&self.leases, Type::INT8_ARRAY),
             (&self.lease, Type::INT8_ARRAY),
             (&self.id, Type::INT8_ARRAY),
             (&self.attempt, Type::INT4_ARRAY),
             (&self.ran, Type::INT8_ARRAY),
-        ];
-        if self.all_succeeded() {
-            params.push((&self.tenant, Type::UUID_ARRAY));
-            params.push((&self.keep, Type::INT8_ARRAY));
-            params.push((&self.output, Type::JSON_ARRAY));
-            return params;
-        }
-        params.push((&self.op, Type::INT2_ARRAY));
-        params.push((&self.keep, Type::INT8_ARRAY));
-        params.push((&self.output, Type::JSON_ARRAY));
-        params.push((&self.failed, Type::INT4_ARRAY));
-        params.push((&self.delay, Type::INT8_ARRAY));
-        params.push((&self.text, Type::TEXT_ARRAY));
-        params.push((&self.error, Type::JSON_ARRAY));
-        params.push((&self.follow, Type::JSON));
-        params
+            (&self.op, Type::INT2_ARRAY),
+            (&self.keep, Type::INT8_ARRAY),
+            (&self.output, Type::JSON_ARRAY),
+            (&self.failed, Type::INT4_ARRAY),
+            (&self.delay, Type::INT8_ARRAY),
+            (&self.text, Type::TEXT_ARRAY),
+            (&self.error, Type::JSON_ARRAY),
+            (&self.follow, Type::JSON),
+        ]
     }
 
-    /// What became of each of the `total` transitions.
-    pub(crate) fn answers(&self, row: &Row, total: usize) -> Vec<Finished> {
-        let mut answers = vec![Finished::Fenced; total];
+    /// Notes what became of the transitions; what is not mentioned was fenced.
+    pub(crate) fn answers(&self, row: &Row, answers: &mut [Finished]) {
         let places: Vec<i32> = row.get(0);
         let statuses: Vec<i16> = row.get(1);
         for (place, status) in places.into_iter().zip(statuses) {
@@ -231,7 +358,6 @@ impl<'a> Batch<'a> {
             };
             answers[*n] = Finished::Accepted(status);
         }
-        answers
     }
 }
 

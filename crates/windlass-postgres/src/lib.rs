@@ -18,11 +18,11 @@ mod types;
 mod wake;
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_postgres::Config;
@@ -180,6 +180,9 @@ struct Pools {
 /// What is known of a job that this process holds.
 pub(crate) struct Held {
     pub(crate) lease: LeaseId,
+    /// The part of the lease that it is in, and its place there.
+    pub(crate) part: i16,
+    pub(crate) place: i16,
     pub(crate) tenant: Uuid,
     pub(crate) priority: Priority,
     pub(crate) ordering_key: Option<String>,
@@ -285,10 +288,11 @@ impl PgStore {
         }
     }
 
-    /// The tenants of held jobs, where they are known.
-    pub(crate) fn tenants_of(&self, fences: impl Iterator<Item = Fence>) -> Vec<Option<Uuid>> {
+    /// The part, the place and the tenant of held jobs, where they are known.
+    pub(crate) fn places_of(&self, fences: impl Iterator<Item = Fence>) -> Vec<Option<(i16, i16, Uuid)>> {
         let held = self.shared.held.lock();
-        fences.map(|fence| held.get(&fence.job.as_i64()).map(|held| held.tenant)).collect()
+        let known = |fence: Fence| held.get(&fence.job.as_i64()).filter(|held| held.lease == fence.lease);
+        fences.map(|fence| known(fence).map(|held| (held.part, held.place, held.tenant))).collect()
     }
 
     /// Forgets jobs that are not held any more. Answers the ordering keys of those that have ended.

@@ -1,8 +1,7 @@
 //! Step 1: stores jobs. Plain ones go through one statement with their ready chunks; those with a key, an ordering key
 //! or an expiry through the function that SQL users call. Never decides whether a job is acceptable.
 
-use std::collections::HashMap;
-
+use foldhash::HashMap;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 use windlass_core::fair::Line;
@@ -22,21 +21,18 @@ pub(crate) async fn submit(store: &PgStore, submit: Submit) -> Result<Vec<Submit
     let pool = &store.shared.pools.submit;
     let plain: Vec<&NewJob> = jobs.iter().filter(|job| job.is_plain()).collect();
     let keyed: Vec<&NewJob> = jobs.iter().filter(|job| !job.is_plain()).collect();
+    let batch = PlainBatch::new(store, &plain, lease);
     let answers = if keyed.is_empty() {
-        let batch = PlainBatch::new(store, &plain, lease);
         pool.query(Access::Write, PLAIN, &batch.params()).await?;
         Vec::new()
     } else if plain.is_empty() {
         let json = to_json(&keyed)?;
         answers(pool.query(Access::Write, JOBS, &[(&Json(&json), Type::JSON)]).await?)
     } else {
-        submit_mixed(store, &plain, &keyed, lease).await?
+        submit_mixed(store, &batch, &keyed).await?
     };
     store.know_lines(&jobs);
-    if let Some((_, lease)) = lease {
-        let held = |job: &NewJob| Held { lease, tenant: job.tenant.0, priority: job.priority, ordering_key: None };
-        store.hold(plain.iter().filter(|job| is_now(job)).map(|job| (job.id, held(job))));
-    }
+    store.hold(batch.held());
     store.refresh_lines_if_old();
     Ok(in_order(&jobs, answers))
 }
@@ -44,22 +40,19 @@ pub(crate) async fn submit(store: &PgStore, submit: Submit) -> Result<Vec<Submit
 const PLAIN: &str = include_str!("sql/submit_plain.sql");
 pub(crate) const JOBS: &str = include_str!("sql/submit_jobs.sql");
 
+/// Jobs in one part of a lease, as `submit_plain` cuts them.
+const LEASE_PART: usize = 128;
+
 /// Jobs of both kinds, in one transaction.
-async fn submit_mixed(
-    store: &PgStore,
-    plain: &[&NewJob],
-    keyed: &[&NewJob],
-    lease: Option<(NodeId, LeaseId)>,
-) -> Result<Vec<Submitted>> {
+async fn submit_mixed(store: &PgStore, batch: &PlainBatch<'_>, keyed: &[&NewJob]) -> Result<Vec<Submitted>> {
     /// Losing a deadlock is repeated this often; see `connect`.
     const RETRIES: u32 = 8;
     let json = to_json(keyed)?;
-    let batch = PlainBatch::new(store, plain, lease);
     let mut conflicts = 0;
     loop {
         let mut conn = store.shared.pools.submit.get().await?;
         conn.in_doubt();
-        match submit_both(&conn, &batch, &json).await {
+        match submit_both(&conn, batch, &json).await {
             Ok(answers) => {
                 conn.settled();
                 return Ok(answers);
@@ -179,6 +172,22 @@ impl<'a> PlainBatch<'a> {
         }
     }
 
+    /// The jobs that this process holds once they are stored.
+    fn held(&self) -> impl Iterator<Item = (JobId, Held)> {
+        let leased = self.lease.map_or(0, |_| self.now as usize);
+        (0..leased).map(|n| {
+            let held = Held {
+                lease: LeaseId(self.lease.unwrap_or_default()),
+                part: (n / LEASE_PART) as i16,
+                place: (n % LEASE_PART) as i16,
+                tenant: self.tenants[n],
+                priority: Priority(self.priorities[n]),
+                ordering_key: None,
+            };
+            (JobId::from_i64(self.ids[n]), held)
+        })
+    }
+
     fn params(&self) -> Vec<Param<'_>> {
         vec![
             (&self.node, Type::INT8),
@@ -209,7 +218,7 @@ impl<'a> PlainBatch<'a> {
 /// Orders jobs by chunk and gives each chunk its position: the order, how many are due now, and the chunks.
 fn pack<'a>(store: &PgStore, jobs: &[&'a NewJob], leased: bool) -> (Vec<usize>, usize, Chunks<'a>) {
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut by_line: HashMap<(&str, Priority, Uuid), usize> = HashMap::new();
+    let mut by_line: HashMap<(&str, Priority, Uuid), usize> = HashMap::default();
     let mut timed = Vec::new();
     for (n, job) in jobs.iter().enumerate() {
         if !is_now(job) {

@@ -4,13 +4,13 @@
 use std::ops::Deref;
 
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, GenericClient};
+use tokio_postgres::{Client, GenericClient, Row};
 use windlass_core::store::{Error, Fence, Finish, Finished, NodeId, Result, Submitted};
 use windlass_core::{JobContext, NewJob, TenantId};
 
 use crate::PgStore;
 use crate::connect::{Access, Conn, Failure, Param};
-use crate::finish::Batch;
+use crate::finish::{Batch, Successes};
 use crate::submit::{JOBS, answers, to_json};
 use crate::types::Json;
 
@@ -55,10 +55,18 @@ impl PgJobTx {
     /// everything is rolled back, and the job is not this attempt's to end.
     pub async fn complete(mut self, finish: Finish) -> Result<bool> {
         let finishes = [finish];
-        let batch = Batch::new(&self.store, self.node, &finishes)?;
-        let rows = self.conn.query_inside(Access::Read, batch.sql(), &batch.params()).await?;
-        let row = rows.first().ok_or_else(|| Error::Internal("no answer to a finish".into()))?;
-        let finished = batch.answers(row, 1);
+        let mut finished = [Finished::Fenced];
+        match Successes::pick(&self.store, self.node, &finishes) {
+            (Some(success), _) => {
+                let row = self.answer(success.sql(), &success.params()).await?;
+                // What is not accepted was canceled or is not held: either way the handler's writes must go.
+                success.answers(&row, &mut finished);
+            }
+            (None, places) => {
+                let batch = Batch::new(self.node, &finishes, places)?;
+                batch.answers(&self.answer(batch.sql(), &batch.params()).await?, &mut finished);
+            }
+        }
         if finished != [Finished::Accepted(windlass_core::Status::Succeeded)] {
             self.conn.run(Access::Read, "rollback").await?;
             self.conn.settled();
@@ -69,6 +77,11 @@ impl PgJobTx {
         let keys = self.store.let_go(&finishes, &finished);
         crate::finish::pass_on(&self.store, keys).await;
         Ok(true)
+    }
+
+    async fn answer(&self, sql: &str, params: &[Param<'_>]) -> Result<Row> {
+        let rows = self.conn.query_inside(Access::Read, sql, params).await?;
+        rows.into_iter().next().ok_or_else(|| Error::Internal("no answer to a finish".into()))
     }
 
     /// Commits the handler's writes and leaves the job running.

@@ -5,13 +5,19 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use windlass::{
     Config, JobContext, JobError, JobHandler, JobService, SecurityContext, Status, SubmitOptions, TenantId,
 };
 
-struct Nothing;
+/// Does nothing, and counts how often.
+#[derive(Default)]
+struct Nothing {
+    ran: Arc<AtomicU64>,
+}
 
 impl JobHandler for Nothing {
     const ID: &'static str = "nothing";
@@ -19,6 +25,7 @@ impl JobHandler for Nothing {
     type Output = ();
 
     async fn execute(&self, _: &JobContext, _: u64) -> Result<(), JobError> {
+        self.ran.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -35,7 +42,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ctx = SecurityContext::new(TenantId::ROOT);
     let store = windlass::open(&url).await?;
 
-    let submitter = JobService::builder(store.clone()).handler(Nothing).without_workers().start().await?;
+    let submitter = JobService::builder(store.clone()).handler(Nothing::default()).without_workers().start().await?;
     let before = submitter.counts(&ctx).await?.get(Status::Succeeded);
     let begun = Instant::now();
     for first in (0..count).step_by(BULK as usize) {
@@ -46,10 +53,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     submitter.shutdown().await;
 
     let many = |config: &mut Config| config.concurrency = at_once;
+    let ran = Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
-    let runner = JobService::builder(store).handler(Nothing).configure(many).start().await?;
+    let runner = JobService::builder(store).handler(Nothing { ran: ran.clone() }).configure(many).start().await?;
+    // Counting what waits is work for the store: not before the last handler has run.
+    while ran.load(Ordering::Relaxed) < count {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     while runner.counts(&ctx).await?.get(Status::Succeeded) < before + count {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let drained = begun.elapsed();
     let rate = |time: Duration| count as f64 / time.as_secs_f64();

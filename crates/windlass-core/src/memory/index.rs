@@ -1,7 +1,9 @@
 //! What the memory store finds jobs by: ready lines, due times, gates, leases, expiry, purge times and counts. All of it
 //! follows from the places of jobs and changes only when `memory` moves one. Never decides where a job goes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use foldhash::HashMap;
 
 use crate::clock::Timestamp;
 use crate::id::JobId;

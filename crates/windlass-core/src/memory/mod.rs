@@ -7,12 +7,13 @@ mod index;
 mod ready;
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, SystemClock, Timestamp};
@@ -656,7 +657,7 @@ impl State {
         if in_order {
             return Ok(());
         }
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         for id in ids {
             if !seen.insert(id) || self.jobs.contains_key(&id) {
                 return Err(Error::Internal(format!("there is already a job {id}")));

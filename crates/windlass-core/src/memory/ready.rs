@@ -2,7 +2,9 @@
 //! for every job that becomes ready or is claimed. Knows ids and positions only, never the jobs.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use foldhash::HashMap;
 
 use crate::fair::{Line, Positions};
 use crate::id::JobId;

@@ -1,5 +1,5 @@
 -- The tables. `job` and `outcome` only grow and are dropped by the week; the queue tables hold what waits or runs.
--- Lock order for every writer: lease (by lease_id), key_holder (by tenant, key), ready/scheduled/gated, then the rest.
+-- Lock order for every writer: lease (by lease_id and part), key_holder (by tenant, key), ready/scheduled/gated, then the rest.
 
 -- Ids made by the database itself carry the machine slot 1023, which no process is ever given.
 create sequence windlass.id_seq cache 1;
@@ -107,16 +107,19 @@ create table windlass.key_holder (
     primary key (tenant_id, ordering_key)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- One row per claimed batch. Its id is the fence of its jobs: made by the node, never reused.
+-- What nodes hold: a claim is one lease, its jobs in parts of at most 128 with the same counts. The lease is the fence of
+-- its jobs: made by the node, never reused. Parts are short so that an ended job rewrites little, and nothing is toasted.
 create table windlass.lease (
-    lease_id bigint not null primary key,
+    lease_id bigint not null,
+    part smallint not null,
     node_id bigint not null,
     claimed_at timestamptz not null default clock_timestamp(),
+    failed integer not null,
+    recoveries integer not null,
     ids bigint[] not null,
-    failed integer[] not null,
-    recoveries integer[] not null,
     canceled bigint[] not null default '{}',         -- jobs whose cancel was requested
-    cancel_reasons text[] not null default '{}'      -- one for each of them
+    cancel_reasons text[] not null default '{}',     -- one for each of them
+    primary key (lease_id, part)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
 create index lease_node on windlass.lease (node_id);

@@ -75,9 +75,9 @@ begin
         -- A node that was declared dead gets nothing: its jobs are ready for the others.
         v_leased := exists (select 1 from windlass.node where node_id = p_node);
         if v_leased then
-            insert into windlass.lease (lease_id, node_id, claimed_at, ids, failed, recoveries)
-            values (p_lease, p_node, v_now, p_ids[1:p_now], array_fill(0, array[p_now]),
-                    array_fill(0, array[p_now]));
+            insert into windlass.lease (lease_id, part, node_id, claimed_at, failed, recoveries, ids)
+            select p_lease, k, p_node, v_now, 0, 0, p_ids[k * 128 + 1:least((k + 1) * 128, p_now)]
+            from generate_series(0, (p_now - 1) / 128) k;
         end if;
     end if;
     if not v_leased and cardinality(p_chunk_from) > 0 then

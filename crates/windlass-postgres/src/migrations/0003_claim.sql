@@ -3,16 +3,17 @@
 -- Takes at most p_max ready jobs under one new lease: first up to p_quota of each band, then by urgency. A line is one
 -- rank of one queue; lines come in order of band, queue and rank, each with a position below which nothing live is
 -- expected. A sweep looks at every rank from the very front: it finds what the hints hide (late committers, unusual
--- priorities). The first row of the answer describes the claim, the others are the jobs.
+-- priorities). The first row of the answer describes the claim: its chunks in order, each with the part of the lease that
+-- its jobs are in, and the ids. The others are the jobs, in no order.
 create function windlass.claim(
     p_node bigint, p_lease bigint, p_max int, p_quota int[], p_queues text[], p_limits int[],
     p_line_queues int[], p_line_ranks smallint[], p_line_hints bigint[], p_chunk int, p_sweep boolean
 ) returns table (
     now timestamptz, more int, line_queues int[], line_ranks smallint[],
-    chunk_lines int[], chunk_positions bigint[], chunk_jobs int[], chunk_tenants uuid[],
-    n int, id bigint, failed integer, recoveries integer, tenant_id uuid, handler text, queue text,
-    priority smallint, payload json, created_at timestamptz, run_at timestamptz, ordering_key text, batch_id bigint,
-    correlation_id text, tags text[], spec json, checkpoint json
+    chunk_lines int[], chunk_positions bigint[], chunk_jobs int[], chunk_tenants uuid[], chunk_parts smallint[],
+    chunk_failed integer[], chunk_recoveries integer[], ids bigint[],
+    id bigint, handler text, priority smallint, payload json, created_at timestamptz, run_at timestamptz,
+    ordering_key text, batch_id bigint, correlation_id text, tags text[], spec json, checkpoint json
 ) language plpgsql
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
@@ -26,13 +27,15 @@ declare
     v_empty boolean[];
     v_taken int := 0;
     v_more int := 0;
-    v_want int; v_part int; v_jobs int; v_rows int; v_rank int; v_band int; v_queue int; v_limit int; v_gone int;
+    v_want int; v_got int; v_jobs int; v_rows int; v_rank int; v_band int; v_queue int; v_limit int; v_gone int;
     c record;
     v_ctids tid[];
-    v_ids bigint[] := '{}'; v_failed integer[] := '{}'; v_recoveries integer[] := '{}'; v_resumed boolean[] := '{}';
+    v_ids bigint[] := '{}'; v_resumed bigint[] := '{}';
     v_chunk_lines int[] := '{}'; v_chunk_positions bigint[] := '{}'; v_chunk_jobs int[] := '{}';
-    v_chunk_tenants uuid[] := '{}';
-    v_any_resumed boolean := false;
+    v_chunk_tenants uuid[] := '{}'; v_chunk_parts smallint[] := '{}';
+    v_chunk_failed integer[] := '{}'; v_chunk_recoveries integer[] := '{}';
+    v_part smallint := 0; v_part_ids bigint[] := '{}'; v_part_failed integer; v_part_recoveries integer;
+    v_low bigint; v_high bigint;
 begin
     -- A claim that a crash of the server undoes leaves its jobs ready; the first finisher then finds no lease.
     perform set_config('synchronous_commit', 'off', true);
@@ -73,7 +76,7 @@ begin
             while v_want > 0 and not v_empty[i] loop
                 v_limit := (v_want - 1) / p_chunk + 1;
                 v_rows := 0;
-                v_part := 0;
+                v_got := 0;
                 v_ctids := '{}';
                 -- Locks only what it fetches, and what it fetches is bounded: the expected number of chunks.
                 for c in
@@ -95,16 +98,28 @@ begin
                         v_more := v_more | (1 << (v_band - 1));
                     end if;
                     v_ids := v_ids || c.ids;
-                    v_failed := v_failed || array_fill(c.failed, array[v_jobs]);
-                    v_recoveries := v_recoveries || array_fill(c.recoveries, array[v_jobs]);
-                    v_resumed := v_resumed || array_fill(c.resumed, array[v_jobs]);
-                    v_any_resumed := v_any_resumed or c.resumed;
+                    if c.resumed then
+                        v_resumed := v_resumed || c.ids;
+                    end if;
+                    if v_part_ids <> '{}' and (c.failed <> v_part_failed or c.recoveries <> v_part_recoveries
+                                               or cardinality(v_part_ids) + v_jobs > 128) then
+                        insert into windlass.lease (lease_id, part, node_id, claimed_at, failed, recoveries, ids)
+                        values (p_lease, v_part, p_node, v_now, v_part_failed, v_part_recoveries, v_part_ids);
+                        v_part := v_part + 1;
+                        v_part_ids := '{}';
+                    end if;
+                    v_part_ids := v_part_ids || c.ids;
+                    v_part_failed := c.failed;
+                    v_part_recoveries := c.recoveries;
+                    v_chunk_parts := v_chunk_parts || v_part;
+                    v_chunk_failed := v_chunk_failed || c.failed;
+                    v_chunk_recoveries := v_chunk_recoveries || c.recoveries;
                     v_chunk_lines := v_chunk_lines || i;
                     v_chunk_positions := v_chunk_positions || c.position;
                     v_chunk_jobs := v_chunk_jobs || v_jobs;
                     v_chunk_tenants := v_chunk_tenants || c.tenant_id;
                     v_want := v_want - v_jobs;
-                    v_part := v_part + v_jobs;
+                    v_got := v_got + v_jobs;
                     exit when v_want = 0;
                 end loop;
                 if v_rows > 0 then
@@ -116,9 +131,9 @@ begin
                             using errcode = '40001';
                     end if;
                 end if;
-                v_taken := v_taken + v_part;
-                v_limits[v_queue] := v_limits[v_queue] - v_part;
-                v_quota[v_band] := v_quota[v_band] - v_part;
+                v_taken := v_taken + v_got;
+                v_limits[v_queue] := v_limits[v_queue] - v_got;
+                v_quota[v_band] := v_quota[v_band] - v_got;
                 if v_rows < v_limit and v_want > 0 then
                     v_empty[i] := true;
                 end if;
@@ -136,24 +151,26 @@ begin
             end if;
         end if;
     end loop;
-    if v_taken > 0 then
-        insert into windlass.lease (lease_id, node_id, claimed_at, ids, failed, recoveries)
-        values (p_lease, p_node, v_now, v_ids, v_failed, v_recoveries);
+    if v_part_ids <> '{}' then
+        insert into windlass.lease (lease_id, part, node_id, claimed_at, failed, recoveries, ids)
+        values (p_lease, v_part, p_node, v_now, v_part_failed, v_part_recoveries, v_part_ids);
     end if;
     return query select v_now, v_more, v_line_queues, v_line_ranks, v_chunk_lines, v_chunk_positions, v_chunk_jobs,
-        v_chunk_tenants, 0, null::bigint, null::integer, null::integer, null::uuid, null::text, null::text,
+        v_chunk_tenants, v_chunk_parts, v_chunk_failed, v_chunk_recoveries, v_ids, null::bigint, null::text,
         null::smallint, null::json, null::timestamptz, null::timestamptz, null::text, null::bigint, null::text,
         null::text[], null::json, null::json;
     if v_taken = 0 then
         return;
     end if;
+    -- The bounds let the scan leave out the weeks that none of them is in.
+    select min(x.id), max(x.id) into v_low, v_high from unnest(v_ids) x(id);
     return query
     select null::timestamptz, null::int, null::int[], null::smallint[], null::int[], null::bigint[], null::int[],
-           null::uuid[], x.n::int, j.id, x.failed, x.recoveries, j.tenant_id, j.handler, j.queue, j.priority, j.payload,
-           j.created_at, j.run_at, j.ordering_key, j.batch_id, j.correlation_id, j.tags, j.spec, k.data
-    from unnest(v_ids, v_failed, v_recoveries, v_resumed) with ordinality x(id, failed, recoveries, resumed, n)
-    cross join lateral (select * from windlass.job where job.id = x.id offset 0) j
-    left join lateral (select s.data from windlass.checkpoint s where x.resumed and s.id = x.id offset 0) k on true;
+           null::uuid[], null::smallint[], null::integer[], null::integer[], null::bigint[],
+           j.id, j.handler, j.priority, j.payload, j.created_at, j.run_at, j.ordering_key, j.batch_id,
+           j.correlation_id, j.tags, j.spec,
+           case when j.id = any (v_resumed) then (select s.data from windlass.checkpoint s where s.id = j.id) end
+    from windlass.job j where j.id = any (v_ids) and j.id between v_low and v_high;
 end $$;
 
 -- Publishes how far service has come and learns what others have published.

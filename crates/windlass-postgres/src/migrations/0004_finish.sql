@@ -2,99 +2,109 @@
 -- that waited for it sees its newest version but an old snapshot of other tables, so nothing else decides.
 
 -- Locks leases of a node and says of each fence, in order, whether it holds, with the counts of its job and the reason of
--- a requested cancel. Also which leases are used up whole and which in part, and the ids of the jobs that are held.
+-- a requested cancel, and the ids of the jobs that are held.
 -- Nested loops are off: the planner does not know how long an array is, and comparing every job of a lease with every job
 -- of a batch took seconds for two thousand. Only here and in shrink_leases, which call nothing: a function that is first
 -- called under this setting keeps the plans made under it, and a key would be looked up by reading all keys.
 create function windlass.hold(
     p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[],
     out o_held boolean[], out o_failed integer[], out o_recoveries integer[], out o_cancel text[],
-    out o_ids bigint[], out o_whole bigint[], out o_part bigint[]
+    out o_ids bigint[]
 ) language plpgsql
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 begin
     with l as materialized (
-        select l.lease_id, l.ids, l.failed, l.recoveries, l.canceled, l.cancel_reasons from windlass.lease l
-        where l.lease_id = any (p_leases) and l.node_id = p_node order by l.lease_id for update),
+        select l.lease_id, l.part, l.failed, l.recoveries, l.ids, l.canceled, l.cancel_reasons from windlass.lease l
+        where l.lease_id = any (p_leases) and l.node_id = p_node order by l.lease_id, l.part for update),
     u as materialized (
-        select l.lease_id, x.id, x.failed, x.recoveries,
+        select l.lease_id, l.part, x.id, l.failed, l.recoveries,
                case when l.canceled = '{}' then null
                     else l.cancel_reasons[array_position(l.canceled, x.id)] end as cancel
-        from l cross join unnest(l.ids, l.failed, l.recoveries) x(id, failed, recoveries)),
+        from l cross join unnest(l.ids) x(id)),
     a as materialized (
-        select f.n, f.lease, f.id, u.id is not null as held, u.failed, u.recoveries, u.cancel
+        select f.n, f.lease, u.part, f.id, u.id is not null as held, u.failed, u.recoveries, u.cancel
         from unnest(p_lease, p_id) with ordinality f(lease, id, n)
-        left join u on u.lease_id = f.lease and u.id = f.id),
-    w as (select a.lease, count(*) as jobs from a where a.held group by a.lease)
+        left join u on u.lease_id = f.lease and u.id = f.id)
     select array_agg(a.held order by a.n), array_agg(a.failed order by a.n), array_agg(a.recoveries order by a.n),
-           array_agg(a.cancel order by a.n), array_agg(a.id) filter (where a.held),
-           (select array_agg(w.lease) from w join l on l.lease_id = w.lease where w.jobs = cardinality(l.ids)),
-           (select array_agg(w.lease) from w join l on l.lease_id = w.lease where w.jobs < cardinality(l.ids))
-    into o_held, o_failed, o_recoveries, o_cancel, o_ids, o_whole, o_part
+           array_agg(a.cancel order by a.n), array_agg(a.id) filter (where a.held)
+    into o_held, o_failed, o_recoveries, o_cancel, o_ids
     from a;
 end $$;
 
--- Attempts that all succeeded. Answers the accepted ones by their place, with their status: 7 where a cancel came first.
--- A tenant that the caller does not know is looked up.
+-- Attempts that all succeeded, by parts of leases: jobs p_lo to p_hi of the list are part p_part of lease p_lease. A part
+-- is accepted whole or not at all: it must hold all of them, and no cancel may have been requested in it. Given in the
+-- order of the lease, all jobs of a part are recognised by one comparison. Answers the
+-- accepted ones by their place; the others are for `finish`. p_keep: one for each job, or one for all. p_count_…: how
+-- many jobs of a tenant are in a part. Calls nothing, so that its settings reach no other plan.
 create function windlass.finish_succeeded(
-    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_ran bigint[],
-    p_tenant uuid[], p_keep bigint[], p_output json[]
-) returns table (o_n int[], o_status smallint[]) language plpgsql
-set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+    p_node bigint, p_lease bigint[], p_part smallint[], p_lo int[], p_hi int[], p_id bigint[], p_ran bigint[],
+    p_keep bigint[], p_output json[], p_count_place int[], p_count_tenant uuid[], p_count_jobs bigint[]
+) returns int[] language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
-    h record;
+    v_places int[]; v_failed integer[]; v_recoveries integer[];
 begin
-    h := windlass.hold(p_node, p_leases, p_lease, p_id);
-    if h.o_ids is null then
-        return query select '{}'::int[], '{}'::smallint[];
-        return;
+    with p as materialized (
+        select u.lease, u.part, p_id[u.lo:u.hi] as ids, u.n
+        from unnest(p_lease, p_part, p_lo, p_hi) with ordinality u(lease, part, lo, hi, n)),
+    w as (
+        delete from windlass.lease l using p
+        where l.lease_id = p.lease and l.part = p.part and l.node_id = p_node and l.canceled = '{}'
+          and l.ids = p.ids
+        returning p.n, l.failed, l.recoveries),
+    s as (
+        update windlass.lease l set ids = array(select x.id from unnest(l.ids) x(id) where x.id <> all (p.ids)) from p
+        where l.lease_id = p.lease and l.part = p.part and l.node_id = p_node and l.canceled = '{}'
+          and cardinality(l.ids) > cardinality(p.ids) and p.ids <@ l.ids
+        returning p.n, l.failed, l.recoveries)
+    select coalesce(array_agg(a.n::int), '{}'), array_agg(a.failed), array_agg(a.recoveries)
+    into v_places, v_failed, v_recoveries from (select * from w union all select * from s) a;
+    if cardinality(v_places) = cardinality(p_lease) and 0 = all (v_failed) and 0 = all (v_recoveries) then
+        insert into windlass.outcome (id, finished_at, started_at, purge_at, node_id, status, attempt, failed,
+                                      recoveries, output)
+        select j.id, v_now, v_now - j.ran * interval '1 microsecond',
+               v_now + coalesce(j.keep, p_keep[1]) * interval '1 microsecond', p_node, 6, 1, 0, 0, j.output
+        from unnest(p_id, p_ran, p_keep, p_output) j(id, ran, keep, output);
+    elsif v_places <> '{}' then
+        insert into windlass.outcome (id, finished_at, started_at, purge_at, node_id, status, attempt, failed,
+                                      recoveries, output)
+        select j.id, v_now, v_now - j.ran * interval '1 microsecond',
+               v_now + coalesce(j.keep, p_keep[1]) * interval '1 microsecond', p_node, 6,
+               a.failed + a.recoveries + 1, a.failed, a.recoveries, j.output
+        from unnest(v_places, v_failed, v_recoveries) a(place, failed, recoveries)
+        join unnest(p_id, p_ran, p_keep, p_output) with ordinality j(id, ran, keep, output, n)
+            on j.n between p_lo[a.place] and p_hi[a.place];
     end if;
-    insert into windlass.outcome (id, finished_at, started_at, purge_at, node_id, status, attempt, failed, recoveries,
-                                  reason, output)
-    select a.id, v_now, v_now - a.ran * interval '1 microsecond', v_now + a.keep * interval '1 microsecond', p_node,
-           case when a.cancel is null then 6 else 7 end, a.attempt, a.failed, a.recoveries, a.cancel,
-           case when a.cancel is null then a.output end
-    from unnest(p_id, p_attempt, p_ran, p_keep, p_output, h.o_held, h.o_failed, h.o_recoveries, h.o_cancel)
-         a(id, attempt, ran, keep, output, held, failed, recoveries, cancel)
-    where a.held;
-    perform windlass.shrink_leases(h.o_whole, h.o_part, h.o_ids);
     insert into windlass.counter_delta (tenants, statuses, counts)
-    select array_agg(t.tenant), array_agg(t.status), array_agg(t.jobs)
-    from (select coalesce(a.tenant, (select j.tenant_id from windlass.job j where j.id = a.id)) as tenant,
-                 case when a.cancel is null then 6::smallint else 7::smallint end as status, count(*) as jobs
-          from unnest(p_id, p_tenant, h.o_held, h.o_cancel) a(id, tenant, held, cancel) where a.held group by 1, 2) t;
-    return query
-    select array_agg(a.n::int), array_agg(case when a.cancel is null then 6::smallint else 7::smallint end)
-    from unnest(h.o_held, h.o_cancel) with ordinality a(held, cancel, n) where a.held;
+    select array_agg(t.tenant), array_agg(6::smallint), array_agg(t.jobs)
+    from (select c.tenant, sum(c.jobs)::bigint as jobs
+          from unnest(p_count_place, p_count_tenant, p_count_jobs) c(place, tenant, jobs)
+          where c.place = any (v_places) group by c.tenant) t
+    having count(*) > 0;
+    return v_places;
 end $$;
 
--- Takes jobs out of leases that the caller has locked: whole ones go, the others keep the rest of their own rows.
-create function windlass.shrink_leases(p_whole bigint[], p_part bigint[], p_ids bigint[]) returns void
-language plpgsql
+-- Takes jobs out of leases that the caller has locked: used up parts go, the others keep the rest.
+create function windlass.shrink_leases(p_leases bigint[], p_ids bigint[]) returns void language plpgsql
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 begin
-    if p_whole is not null then
-        delete from windlass.lease l where l.lease_id = any (p_whole);
-    end if;
-    if p_part is not null then
-        with u as materialized (
-            select k.lease_id, x.id, x.failed, x.recoveries, x.n
-            from windlass.lease k cross join unnest(k.ids, k.failed, k.recoveries) with ordinality
-                 x(id, failed, recoveries, n)
-            where k.lease_id = any (p_part)),
-        r as materialized (
-            select u.lease_id, array_agg(u.id order by u.n) as ids, array_agg(u.failed order by u.n) as failed,
-                   array_agg(u.recoveries order by u.n) as recoveries
-            from u where not exists (select 1 from unnest(p_ids) d(id) where d.id = u.id) group by u.lease_id)
-        update windlass.lease l set ids = r.ids, failed = r.failed, recoveries = r.recoveries
-        from r where l.lease_id = r.lease_id and l.lease_id = any (p_part);
-    end if;
+    with r as materialized (
+        select k.lease_id, k.part, cardinality(k.ids) as jobs,
+               array(select x.id from unnest(k.ids) x(id) where x.id <> all (p_ids)) as rest
+        from windlass.lease k where k.lease_id = any (p_leases)),
+    d as (
+        delete from windlass.lease l using r
+        where l.lease_id = any (p_leases) and l.lease_id = r.lease_id and l.part = r.part and r.rest = '{}')
+    update windlass.lease l set ids = r.rest from r
+    where l.lease_id = any (p_leases) and l.lease_id = r.lease_id and l.part = r.part and r.rest <> '{}'
+      and cardinality(r.rest) < r.jobs;
 end $$;
 
 -- Attempts that ended in any way. p_op: 0 succeed, 1 retry, 2 dead letter, 3 cancel, 4 snooze, 5 release, 6 park,
@@ -186,7 +196,7 @@ begin
                 v_ready.recoveries, v_ready.resumed, v_ready.op = 5);
         end loop;
     end if;
-    perform windlass.shrink_leases(h.o_whole, h.o_part, h.o_ids);
+    perform windlass.shrink_leases(p_leases, h.o_ids);
     if v_tenants is not null then
         insert into windlass.counter_delta (tenants, statuses, counts) values (v_tenants, v_statuses, v_counts);
     end if;
@@ -301,7 +311,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     with l as materialized (
         select l.lease_id, l.ids from windlass.lease l
-        where l.lease_id = any (p_leases) and l.node_id = p_node order by l.lease_id for update),
+        where l.lease_id = any (p_leases) and l.node_id = p_node order by l.lease_id, l.part for update),
     a as materialized (
         select f.* from l
         join unnest(p_lease, p_id, p_sequence, p_percent, p_message) with ordinality

@@ -54,7 +54,6 @@ declare
     o record;
     w record;
     l record;
-    v_n int;
 begin
     select d.tenant_id, d.spec into j from windlass.job d
     where d.id = p_id and (p_tenant is null or d.tenant_id = p_tenant);
@@ -75,18 +74,15 @@ begin
             values (j.tenant_id, p_by, 'JOB_CANCELED', p_id::text, p_reason);
             return -3;
         end if;
-        select d.lease_id, d.node_id, d.ids, d.failed, d.recoveries, d.canceled into l
+        select d.lease_id, d.part, d.node_id, d.failed, d.recoveries, d.canceled into l
         from windlass.lease d where d.ids @> array[p_id] for update;
         if found then
             if p_id <> all (l.canceled) then
-                -- Looked up in the row that was locked: a place found in the same statement may be that of the version
-                -- before a finish of another job has shortened the lease.
-                v_n := array_position(l.ids, p_id);
                 update windlass.lease d set canceled = d.canceled || p_id, cancel_reasons = d.cancel_reasons || p_reason
-                where d.lease_id = l.lease_id;
+                where d.lease_id = l.lease_id and d.part = l.part;
                 insert into windlass.event (id, at, node_id, status, attempt, failed, recoveries, note)
-                values (p_id, clock_timestamp(), l.node_id, 5, l.failed[v_n] + l.recoveries[v_n] + 1, l.failed[v_n],
-                        l.recoveries[v_n], 'cancel requested by ' || p_by || ': ' || p_reason);
+                values (p_id, clock_timestamp(), l.node_id, 5, l.failed + l.recoveries + 1, l.failed, l.recoveries,
+                        'cancel requested by ' || p_by || ': ' || p_reason);
                 insert into windlass.audit (tenant_id, actor, action, target, detail)
                 values (j.tenant_id, p_by, 'JOB_CANCELED', p_id::text, 'requested: ' || p_reason);
             end if;

@@ -28,12 +28,12 @@ declare
     r record;
     v_canceled bigint[];
 begin
-    perform 1 from windlass.lease l where l.node_id = any (p_nodes) order by l.lease_id for update;
+    perform 1 from windlass.lease l where l.node_id = any (p_nodes) order by l.lease_id, l.part for update;
     with l as materialized (delete from windlass.lease l where l.node_id = any (p_nodes) returning l.*),
     a as materialized (
-        select x.id, x.failed, x.recoveries, l.node_id, l.claimed_at, l.lease_id, x.n, j.tenant_id, j.queue, j.spec,
+        select x.id, l.failed, l.recoveries, l.node_id, l.claimed_at, l.lease_id, l.part, x.n, j.tenant_id, j.queue, j.spec,
                windlass.rank_of(j.priority) as rank, l.cancel_reasons[array_position(l.canceled, x.id)] as cancel
-        from l cross join unnest(l.ids, l.failed, l.recoveries) with ordinality x(id, failed, recoveries, n)
+        from l cross join unnest(l.ids) with ordinality x(id, n)
         cross join lateral (select * from windlass.job where job.id = x.id offset 0) j),
     o as (
         insert into windlass.outcome (id, finished_at, started_at, purge_at, node_id, status, attempt, failed,
@@ -50,7 +50,7 @@ begin
         select a.id, v_now, a.claimed_at, a.node_id, 0, a.failed + a.recoveries + 1, a.failed, a.recoveries + 1,
                '{"code":"node_unavailable","message":"the node that ran the job was lost","kind":"retryable"}'
         from a where a.cancel is null and p_lost),
-    b as (select * from a where a.cancel is null order by a.lease_id, a.n)
+    b as (select * from a where a.cancel is null order by a.lease_id, a.part, a.n)
     select array_agg(b.id) as ids,
            array_agg(case when p_lost or b.recoveries > 0 then 'suspect:' || b.queue else b.queue end) as queues,
            array_agg(b.rank) as ranks, array_agg(b.tenant_id) as tenants, array_agg(b.failed) as failed,

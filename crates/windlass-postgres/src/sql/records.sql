@@ -1,8 +1,8 @@
 -- Jobs $1 of tenant $2 (null for all) with where they are. Primary keys of job and outcome by week, unique indexes of
 -- scheduled and gated, event_id; leases are few and read once.
 with r as materialized (
-    select l.node_id, l.claimed_at, u.id, u.failed, u.recoveries, u.id = any (l.canceled) as canceled
-    from windlass.lease l cross join unnest(l.ids, l.failed, l.recoveries) u(id, failed, recoveries)
+    select l.node_id, l.claimed_at, u.id, l.failed, l.recoveries, u.id = any (l.canceled) as canceled
+    from windlass.lease l cross join unnest(l.ids) u(id)
     where u.id = any ($1))
 select j.id, j.tenant_id, j.handler, j.queue, j.priority, j.created_at, j.run_at, j.batch_id, j.tags,
        j.correlation_id, j.ordering_key, j.spec,
