@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use windlass::store::PauseTarget;
 use windlass::{BatchId, JobId, Priority, Scope, Status, TenantId, Timestamp};
 
+use crate::bench::Target;
 use crate::time::{When, parse_duration, parse_time, parse_when};
 
 /// Durable background jobs: run, inspect and steer them.
@@ -116,6 +117,7 @@ pub(crate) enum Command {
     #[command(after_help = "Each line is ok, warn or fail. The exit code is 1 if anything fails, otherwise 0.")]
     Doctor,
     Migrate(MigrateArgs),
+    Bench(BenchArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  windlass completions bash > ~/.local/share/bash-completion/completions/windlass"
@@ -465,6 +467,82 @@ pub(crate) struct MigrateArgs {
     pub(crate) sql: bool,
 }
 
+/// Measure how fast a store is on this machine
+///
+/// Runs in a throwaway place: a database of its own on the given server, or a file that does not exist yet. Both are
+/// removed at the end, also after a failure or Ctrl-C. The jobs that --db names are never touched.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:
+  windlass bench --store memory
+  windlass bench --store sqlite:bench.db --scenario submit,drain
+  windlass bench --store postgres://localhost --scenario drain --jobs 200000 --json",
+    after_long_help = "Scenarios:
+  submit       callers each submit one job after another and wait until it is durable; nobody works
+  submit-bulk  the same with --batch jobs in each call
+  drain        jobs wait, then a node starts and runs them all; records are kept
+  end-to-end   callers submit and a node works at the same time, until all has ended
+  latency      one job every 20 ms on a node with nothing else to do
+  spawn        closures in memory, which are not stored
+  idle         a node with nothing to do for --seconds
+
+Figures, by their keys in JSON (one object per scenario and line; what cannot be had is null):
+  scenario, store, jobs                              what was measured
+  jobs_per_second                                    of the whole scenario; the median of the repeats, as all figures
+  p50_ms, p95_ms, p99_ms, max_ms                     from the call to submit to the start of the handler
+  submit_p50_ms, …_p95_ms, …_p99_ms, …_max_ms        how long calls to submit took
+  cpu_us_per_job, server_cpu_us_per_job              CPU of this process; of a PostgreSQL server on this machine
+  wal_bytes_per_job, commits_per_job, dead_tuples    of a PostgreSQL server
+  bytes_per_finished_job                             what a job leaves on disk, with indexes
+  queries_per_second, cpu_ms_per_second              of an idle node
+
+Examples:
+  windlass bench --store memory
+  windlass bench --store sqlite:bench.db --scenario submit,drain
+  windlass bench --store postgres://localhost --scenario drain --jobs 200000 --json"
+)]
+pub(crate) struct BenchArgs {
+    /// What to measure: memory, sqlite:PATH or postgres://…
+    #[arg(long, value_name = "STORE", default_value = "memory", value_parser = Target::parse)]
+    pub(crate) store: Target,
+    /// What to do; several are separated by commas
+    #[arg(long = "scenario", value_name = "SCENARIO", value_enum, value_delimiter = ',', default_value = "end-to-end")]
+    pub(crate) scenarios: Vec<Scenario>,
+    /// How many jobs [default: 200 to 1000000, by scenario]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) jobs: Option<u64>,
+    /// Callers that submit at once [default: 64; 2 in bulk and for spawn]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) submitters: Option<usize>,
+    /// Jobs that a node runs at once
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
+    pub(crate) workers: usize,
+    /// The size of each job's input, as JSON
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = payload_bytes)]
+    pub(crate) payload_bytes: usize,
+    /// Jobs in one call of submit-bulk
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(2..=1_000))]
+    pub(crate) batch: u64,
+    /// How long a scenario that is not counted in jobs takes [default: 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub(crate) seconds: Option<u64>,
+    /// How often to measure; the medians count [default: 3, where it is short]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) repeats: Option<usize>,
+}
+
+/// What `bench` can measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Scenario {
+    Submit,
+    SubmitBulk,
+    Drain,
+    EndToEnd,
+    Latency,
+    Spawn,
+    Idle,
+}
+
 fn tenant(text: &str) -> Result<TenantId, String> {
     TenantId::parse(text).map_err(|error| error.message)
 }
@@ -495,6 +573,12 @@ fn limit(text: &str) -> Result<usize, String> {
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|limit| *limit > 0);
     number.ok_or_else(|| format!("`{}` is not a number from 1 on", text.escape_debug()))
+}
+
+fn payload_bytes(text: &str) -> Result<usize, String> {
+    let max = windlass::Limits::default().payload_bytes;
+    let number = text.parse().ok().filter(|bytes| *bytes <= max);
+    number.ok_or_else(|| format!("`{}` is not in 0 to {max}", text.escape_debug()))
 }
 
 fn rate(text: &str) -> Result<f64, String> {

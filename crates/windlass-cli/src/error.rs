@@ -14,6 +14,8 @@ pub(crate) enum CliError {
     Service(Error),
     /// Something that was named is not there: a database file, a pause.
     NotFound(String),
+    /// The role or account that was used may not do this.
+    NotAllowed(String),
     /// The command line cannot be understood.
     Usage(String),
     /// The command ran and what it found is bad; it has said so itself.
@@ -57,6 +59,7 @@ impl CliError {
         match self {
             CliError::Service(error) => error.code(),
             CliError::NotFound(_) => "not_found",
+            CliError::NotAllowed(_) => "unauthorized",
             CliError::Usage(_) => "usage",
             CliError::Failed(_) => "failed",
             CliError::Some(code, _) => code,
@@ -127,6 +130,7 @@ impl std::fmt::Display for CliError {
         match self {
             CliError::Service(error) => write!(f, "{error}"),
             CliError::NotFound(message)
+            | CliError::NotAllowed(message)
             | CliError::Usage(message)
             | CliError::Failed(message)
             | CliError::Some(_, message) => f.write_str(message),

@@ -1,7 +1,8 @@
 //! The `windlass` command: reads what was asked, runs it, and turns the outcome into an exit code. Knows neither stores
-//! nor tables: `commands` and `up` do the work, `output` talks, `error` decides what an exit code means.
+//! nor tables: `commands`, `up` and `bench` do the work, `output` talks, `error` decides what an exit code means.
 
 mod args;
+mod bench;
 mod commands;
 mod connect;
 mod error;

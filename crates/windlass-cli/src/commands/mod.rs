@@ -25,9 +25,13 @@ pub(crate) async fn run(cli: Cli, out: &mut Out) -> Result {
         return crate::up::run(&global, args, out).await;
     }
     log_to_stderr(&global);
+    if let Command::Bench(args) = &command {
+        // It works in a place of its own, never on the jobs that --db names.
+        return crate::bench::run(&global, args, out).await;
+    }
     let place = Place::of(&global)?;
     match command {
-        Command::Up(_) => unreachable!("handled above"),
+        Command::Up(_) | Command::Bench(_) => unreachable!("handled above"),
         Command::Submit(args) => submit::submit(&global, &place, args, out).await,
         Command::List(args) => jobs::list(&global, &*place.read().await?, &args, out).await,
         Command::Show(args) => jobs::show(&global, &*place.read().await?, &args, out).await,

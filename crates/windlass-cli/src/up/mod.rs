@@ -98,8 +98,9 @@ async fn stop_signal(after: Option<Duration>) {
     }
 }
 
+/// Resolves on Ctrl-C or SIGTERM.
 #[cfg(unix)]
-async fn asked_to_stop() {
+pub(crate) async fn asked_to_stop() {
     use tokio::signal::unix::{SignalKind, signal};
     match signal(SignalKind::terminate()) {
         Ok(mut terminate) => {
@@ -112,8 +113,9 @@ async fn asked_to_stop() {
     }
 }
 
+/// Resolves on Ctrl-C.
 #[cfg(not(unix))]
-async fn asked_to_stop() {
+pub(crate) async fn asked_to_stop() {
     drop(tokio::signal::ctrl_c().await);
 }
 

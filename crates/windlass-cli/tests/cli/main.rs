@@ -1,5 +1,6 @@
 //! The command line as people and scripts use it: the real binary, real databases, what it prints and how it exits.
 
+mod bench;
 mod common;
 mod dead;
 mod errors;

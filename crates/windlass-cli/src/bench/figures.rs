@@ -1,0 +1,272 @@
+//! The figures of a measurement: their stable names, how several runs become one, and how they are shown. Filled by the
+//! scenarios, printed by `bench::run`. Never measures.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use comfy_table::Cell;
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use crate::error::Result;
+use crate::output::{Out, number};
+
+/// One measured number. The order is the order of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Figure {
+    JobsPerSecond,
+    P50,
+    P95,
+    P99,
+    Max,
+    SubmitP50,
+    SubmitP95,
+    SubmitP99,
+    SubmitMax,
+    CpuPerJob,
+    ServerCpuPerJob,
+    WalPerJob,
+    CommitsPerJob,
+    DeadTuples,
+    BytesPerFinishedJob,
+    QueriesPerSecond,
+    CpuPerSecond,
+}
+
+impl Figure {
+    /// Every figure, in the order of the table.
+    pub(crate) const ALL: [Figure; 17] = [
+        Figure::JobsPerSecond,
+        Figure::P50,
+        Figure::P95,
+        Figure::P99,
+        Figure::Max,
+        Figure::SubmitP50,
+        Figure::SubmitP95,
+        Figure::SubmitP99,
+        Figure::SubmitMax,
+        Figure::CpuPerJob,
+        Figure::ServerCpuPerJob,
+        Figure::WalPerJob,
+        Figure::CommitsPerJob,
+        Figure::DeadTuples,
+        Figure::BytesPerFinishedJob,
+        Figure::QueriesPerSecond,
+        Figure::CpuPerSecond,
+    ];
+
+    /// Its key in JSON, which scripts rely on; its words for people; how many decimals are worth showing.
+    fn about(self) -> (&'static str, &'static str, usize) {
+        match self {
+            Figure::JobsPerSecond => ("jobs_per_second", "jobs/s", 0),
+            Figure::P50 => ("p50_ms", "wait p50, ms", 3),
+            Figure::P95 => ("p95_ms", "wait p95, ms", 3),
+            Figure::P99 => ("p99_ms", "wait p99, ms", 3),
+            Figure::Max => ("max_ms", "wait max, ms", 3),
+            Figure::SubmitP50 => ("submit_p50_ms", "submit p50, ms", 3),
+            Figure::SubmitP95 => ("submit_p95_ms", "submit p95, ms", 3),
+            Figure::SubmitP99 => ("submit_p99_ms", "submit p99, ms", 3),
+            Figure::SubmitMax => ("submit_max_ms", "submit max, ms", 3),
+            Figure::CpuPerJob => ("cpu_us_per_job", "CPU per job, µs", 1),
+            Figure::ServerCpuPerJob => ("server_cpu_us_per_job", "server CPU per job, µs", 1),
+            Figure::WalPerJob => ("wal_bytes_per_job", "WAL per job, bytes", 0),
+            Figure::CommitsPerJob => ("commits_per_job", "commits per job", 4),
+            Figure::DeadTuples => ("dead_tuples", "dead tuples", 0),
+            Figure::BytesPerFinishedJob => ("bytes_per_finished_job", "bytes per finished job", 0),
+            Figure::QueriesPerSecond => ("queries_per_second", "queries/s", 2),
+            Figure::CpuPerSecond => ("cpu_ms_per_second", "CPU per second, ms", 2),
+        }
+    }
+
+    fn key(self) -> &'static str {
+        self.about().0
+    }
+}
+
+/// The figures of one run. One that was tried and could not be had is there without a value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Figures(BTreeMap<Figure, Option<f64>>);
+
+impl Figures {
+    /// Writes a figure down.
+    pub(crate) fn set(&mut self, figure: Figure, value: impl Into<Option<f64>>) {
+        self.0.insert(figure, value.into().filter(|value| value.is_finite()));
+    }
+
+    pub(crate) fn get(&self, figure: Figure) -> Option<f64> {
+        self.0.get(&figure).copied().flatten()
+    }
+
+    /// The rate of so many jobs in such a time.
+    pub(crate) fn rate(&mut self, jobs: u64, took: Duration) {
+        self.set(Figure::JobsPerSecond, jobs as f64 / took.as_secs_f64());
+    }
+
+    /// How long jobs waited, from the call to submit to the start of their handler.
+    pub(crate) fn waits(&mut self, waits: &Histogram<u64>) {
+        self.percentiles(waits, [Figure::P50, Figure::P95, Figure::P99, Figure::Max]);
+    }
+
+    /// How long calls to submit took.
+    pub(crate) fn submits(&mut self, submits: &Histogram<u64>) {
+        self.percentiles(submits, [Figure::SubmitP50, Figure::SubmitP95, Figure::SubmitP99, Figure::SubmitMax]);
+    }
+
+    fn percentiles(&mut self, times: &Histogram<u64>, [p50, p95, p99, max]: [Figure; 4]) {
+        let ms = |nanos: u64| (!times.is_empty()).then_some(nanos as f64 / 1e6);
+        self.set(p50, ms(times.value_at_quantile(0.50)));
+        self.set(p95, ms(times.value_at_quantile(0.95)));
+        self.set(p99, ms(times.value_at_quantile(0.99)));
+        self.set(max, ms(times.max()));
+    }
+
+    /// The median of each figure over several runs; of two, their mean.
+    pub(crate) fn median(runs: &[Figures]) -> Figures {
+        let mut medians = Figures::default();
+        for figure in Figure::ALL {
+            if runs.iter().any(|run| run.0.contains_key(&figure)) {
+                medians.set(figure, median(runs.iter().filter_map(|run| run.get(figure)).collect()));
+            }
+        }
+        medians
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+/// A histogram of times in nanoseconds, to about a microsecond and with three digits.
+pub(crate) fn times() -> Histogram<u64> {
+    Histogram::new_with_bounds(1_000, LONGEST.as_nanos() as u64, 3).expect("the bounds are in order")
+}
+
+/// Longer than any time measured here; what takes longer still counts as this.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// What a scenario found.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) scenario: &'static str,
+    pub(crate) store: &'static str,
+    pub(crate) jobs: u64,
+    pub(crate) figures: Figures,
+}
+
+impl Report {
+    /// For scripts. Every key is always there; what is not known is null.
+    fn json(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("scenario".into(), json!(self.scenario));
+        object.insert("store".into(), json!(self.store));
+        object.insert("jobs".into(), json!(self.jobs));
+        for figure in Figure::ALL {
+            object.insert(figure.key().into(), json!(self.figures.get(figure)));
+        }
+        Value::Object(object)
+    }
+}
+
+/// Prints the reports: an object per line for scripts, a column per scenario for people.
+pub(crate) fn print(reports: &[Report], out: &Out) -> Result {
+    if out.wants_json() {
+        return reports.iter().try_for_each(|report| out.json(&report.json()));
+    }
+    let mut columns = vec!["FIGURE"];
+    columns.extend(reports.iter().map(|report| report.scenario));
+    let mut table = out.table(&columns);
+    let texts = |name: &str, value: &dyn Fn(&Report) -> String| {
+        let mut row = vec![Cell::new(name)];
+        row.extend(reports.iter().map(|report| number(value(report))));
+        row
+    };
+    table.add_row(texts("store", &|report| report.store.to_owned()));
+    table.add_row(texts("jobs", &|report| with_separators(report.jobs as f64, 0)));
+    for figure in Figure::ALL {
+        if reports.iter().any(|report| report.figures.0.contains_key(&figure)) {
+            let (_, words, digits) = figure.about();
+            table.add_row(texts(words, &|report| match report.figures.0.get(&figure) {
+                None => String::new(),
+                Some(None) => "–".to_owned(),
+                Some(Some(value)) => with_separators(*value, digits),
+            }));
+        }
+    }
+    out.print_table(table, 0)
+}
+
+/// `1234567.8` as `1,234,567.8`.
+fn with_separators(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    let whole = text.find('.').unwrap_or(text.len());
+    let mut grouped = String::new();
+    for (at, c) in text.char_indices() {
+        if at > 0 && at < whole && (whole - at) % 3 == 0 && !grouped.ends_with('-') {
+            grouped.push(',');
+        }
+        grouped.push(c);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_for_reading() {
+        let shown = [(0.0, 0), (999.0, 0), (1000.0, 0), (1_234_567.89, 1), (-1234.0, 0), (0.1234, 3)];
+        let shown = shown.map(|(value, digits)| with_separators(value, digits));
+        assert_eq!(shown, ["0", "999", "1,000", "1,234,567.9", "-1,234", "0.123"]);
+    }
+
+    #[test]
+    fn the_median_leaves_outliers_and_gaps_alone() {
+        let run = |rate: Option<f64>| {
+            let mut figures = Figures::default();
+            figures.set(Figure::JobsPerSecond, rate);
+            figures
+        };
+        let of = |rates: &[Option<f64>]| {
+            Figures::median(&rates.iter().copied().map(run).collect::<Vec<_>>()).get(Figure::JobsPerSecond)
+        };
+        assert_eq!(of(&[Some(3.0), Some(900.0), Some(1.0)]), Some(3.0));
+        assert_eq!(of(&[Some(1.0), Some(2.0)]), Some(1.5));
+        assert_eq!(of(&[None, Some(2.0)]), Some(2.0));
+        assert_eq!(of(&[None]), None);
+    }
+
+    #[test]
+    fn every_key_is_in_the_report_and_is_there_once() {
+        let report = Report { scenario: "submit", store: "memory", jobs: 1, figures: Figures::default() };
+        let json = report.json();
+        let keys: std::collections::BTreeSet<&str> = Figure::ALL.iter().map(|figure| figure.key()).collect();
+        assert_eq!(keys.len(), Figure::ALL.len());
+        assert!(keys.iter().all(|key| json.get(key) == Some(&Value::Null)), "{json}");
+    }
+
+    #[test]
+    fn percentiles_are_in_milliseconds() {
+        let mut waits = times();
+        (1..=100).for_each(|ms| waits.saturating_record(ms * 1_000_000));
+        let mut figures = Figures::default();
+        figures.waits(&waits);
+        let shown = [Figure::P50, Figure::P99, Figure::Max].map(|figure| figures.get(figure).map(f64::round));
+        assert_eq!(shown, [Some(50.0), Some(99.0), Some(100.0)]);
+        figures.waits(&times());
+        assert_eq!(figures.get(Figure::P50), None, "nothing was measured");
+    }
+
+    #[test]
+    fn a_value_that_is_no_number_is_absent() {
+        let mut figures = Figures::default();
+        figures.rate(0, Duration::ZERO);
+        assert_eq!(figures.get(Figure::JobsPerSecond), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! `windlass bench` as scripts use it: real runs with few jobs on each store, what they report, and that nothing stays
+//! behind. How fast anything is is never asked: that depends on the machine.
+
+use serde_json::Value;
+use windlass_testkit::servers::{PostgresOptions, PostgresServer};
+
+use crate::common::{Ran, Windlass, bare, failed, finish};
+
+/// Runs it with `--json` and reads its lines.
+#[track_caller]
+fn bench(args: &[&str]) -> Vec<Value> {
+    let ran = finish(bare(&[&["bench", "--json", "--repeats", "1"], args].concat()));
+    assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+    ran.stdout.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect()
+}
+
+/// Every scenario that takes a moment, with its jobs and the figures it must have on every store.
+const QUICK: [(&str, &str, &[&str]); 6] = [
+    ("submit", "300", &["jobs_per_second", "submit_p50_ms", "submit_max_ms"]),
+    ("submit-bulk", "3000", &["jobs_per_second", "submit_p99_ms"]),
+    ("drain", "3000", &["jobs_per_second"]),
+    ("end-to-end", "300", &["jobs_per_second", "p50_ms", "p95_ms", "p99_ms", "max_ms", "submit_p50_ms"]),
+    ("latency", "5", &["p50_ms", "p95_ms", "p99_ms", "max_ms", "submit_p50_ms"]),
+    ("spawn", "3000", &["jobs_per_second", "submit_p50_ms"]),
+];
+
+/// Runs every quick scenario on a store; each must have its figures, and `also` those that the kind of store adds.
+fn every_quick_scenario(store: &str, name: &str, also: &[(&str, &[&str])]) {
+    for (scenario, jobs, figures) in QUICK {
+        let reports = bench(&["--store", store, "--scenario", scenario, "--jobs", jobs]);
+        let [report] = &reports[..] else { panic!("{scenario}: {reports:?}") };
+        assert_eq!((&report["scenario"], &report["store"]), (&scenario.into(), &name.into()));
+        assert_eq!(report["jobs"], jobs.parse::<u64>().expect("a number"));
+        let also = also.iter().filter(|(of, _)| *of == scenario).flat_map(|(_, figures)| figures.iter());
+        for key in figures.iter().chain(also) {
+            assert!(report[key].as_f64().is_some_and(|value| value >= 0.0), "{scenario}: {key} in {report}");
+        }
+    }
+}
+
+#[test]
+fn every_scenario_reports_its_figures_from_memory() {
+    every_quick_scenario("memory", "memory", &[]);
+}
+
+#[test]
+fn a_file_is_measured_and_nothing_of_it_stays() {
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let store = format!("sqlite:{}", directory.path().join("bench.db").display());
+    every_quick_scenario(&store, "sqlite", &[("drain", &["bytes_per_finished_job"])]);
+    let left: Vec<_> = directory.path().read_dir().expect("it is there").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_server_is_measured_in_a_database_that_is_gone_afterwards() {
+    let server = PostgresServer::start(PostgresOptions::new()).expect("a throwaway server");
+    let costs: &[&str] =
+        &["wal_bytes_per_job", "commits_per_job", "dead_tuples", "bytes_per_finished_job", "server_cpu_us_per_job"];
+    every_quick_scenario(&server.url("postgres"), "postgres", &[("drain", costs), ("end-to-end", costs)]);
+    assert_eq!(databases(&server), 0);
+
+    let idle = bench(&["--store", &server.url("postgres"), "--scenario", "idle", "--seconds", "3"]);
+    assert!(idle[0]["queries_per_second"].is_number() && idle[0]["cpu_ms_per_second"].is_number(), "{idle:?}");
+    assert_eq!(databases(&server), 0);
+}
+
+/// Databases of measurements on the server.
+fn databases(server: &PostgresServer) -> usize {
+    ask(server, "select datname from pg_database").iter().filter(|name| name.contains("windlass_bench")).count()
+}
+
+/// The first column of what a server answers.
+fn ask(server: &PostgresServer, sql: &str) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let connected = tokio_postgres::connect(&server.admin_url(), tokio_postgres::NoTls).await;
+        let (client, connection) = connected.expect("it is up");
+        tokio::spawn(connection);
+        let rows = client.simple_query(sql).await.expect("it answers");
+        let row = |message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        };
+        rows.into_iter().filter_map(row).collect()
+    })
+}
+
+#[test]
+fn ctrl_c_ends_a_run_and_leaves_nothing() {
+    let server = PostgresServer::start(PostgresOptions::new()).expect("a throwaway server");
+    let mut command = bare(&["bench", "--store", &server.url("postgres"), "--scenario", "idle", "--seconds", "600"]);
+    let child =
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().expect("starts");
+    let began = std::time::Instant::now();
+    while databases(&server) == 0 {
+        assert!(began.elapsed().as_secs() < 30, "no database was made");
+    }
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.expect("there is a kill command").success());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(databases(&server), 0);
+}
+
+#[test]
+fn several_scenarios_are_a_line_each_and_a_table_for_people() {
+    let args = ["--scenario", "submit,drain", "--jobs", "200"];
+    let scenarios: Vec<Value> = bench(&args).iter().map(|report| report["scenario"].clone()).collect();
+    assert_eq!(scenarios, ["submit", "drain"]);
+    let table = finish(bare(&[&["bench", "--repeats", "1"], &args[..]].concat()));
+    let rate = table.stdout.lines().find(|line| line.starts_with("jobs/s")).unwrap_or_else(|| panic!("{table:?}"));
+    assert_eq!(rate.split_whitespace().count(), 3, "{rate}");
+    assert_eq!(table.stderr, "", "no progress where nobody looks");
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_by_name() {
+    let wrong: [(&[&str], &str); 7] = [
+        (&["--scenario", "warp"], "scenario"),
+        (&["--jobs", "0"], "jobs"),
+        (&["--workers", "0"], "workers"),
+        (&["--store", "mysql://ann:hunter2@localhost/app"], "store"),
+        (&["--store", "sqlite:"], "store"),
+        (&["--payload-bytes", "1000000"], "payload_bytes"),
+        (&["--batch", "1"], "batch"),
+    ];
+    for (args, field) in wrong {
+        let ran: Ran = finish(bare(&[&["bench", "--json"], args].concat()));
+        assert!(!ran.stderr.contains("hunter2"), "{ran:?}");
+        assert_eq!(failed(ran, 2, "invalid_input")["field"], field, "{args:?}");
+    }
+}
+
+#[test]
+fn a_file_that_exists_is_refused_and_kept() {
+    let windlass = Windlass::new();
+    windlass.json(&["migrate"]);
+    let before = std::fs::read(windlass.database()).expect("it is there");
+    let store = format!("sqlite:{}", windlass.database().display());
+    let error = failed(finish(bare(&["bench", "--json", "--store", &store])), 4, "refused");
+    assert!(error["message"].as_str().is_some_and(|said| said.contains("exists")), "{error}");
+    assert_eq!(std::fs::read(windlass.database()).expect("it is still there"), before);
+}
+
+#[test]
+fn a_server_that_cannot_be_used_says_why() {
+    // A port that was free a moment ago: nobody listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let url = format!("postgres://ann:hunter2@127.0.0.1:{port}/app");
+    let ran = finish(bare(&["bench", "--json", "--store", &url]));
+    assert!(!ran.stderr.contains("hunter2"), "{ran:?}");
+    failed(ran, 6, "unavailable");
+
+    let server = PostgresServer::start(PostgresOptions::new()).expect("a throwaway server");
+    ask(&server, "create role weak login");
+    let url = format!("postgres://weak@127.0.0.1:{}/postgres", server.port());
+    let ran = finish(bare(&["bench", "--json", "--store", &url]));
+    let error = failed(ran, 5, "unauthorized");
+    assert!(error["message"].as_str().is_some_and(|said| said.contains("createdb")), "{error}");
+}
