@@ -13,6 +13,8 @@ use crate::{Peer, Settings, meter};
 
 /// How often a state that nothing announces is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long the queue may take to fill before a drain.
+const FILLING: Duration = Duration::from_secs(90);
 /// How much longer than its cap a drain may take to record what its handlers have done.
 const RECORDING: Duration = Duration::from_secs(5);
 
@@ -28,14 +30,17 @@ pub(crate) async fn run<P: Peer>(settings: &Settings) -> Value {
     }
 }
 
-/// `n` jobs by the peer's bulk call, from `sub` callers, `batch` jobs a call.
+/// `n` jobs by the peer's bulk call, from `sub` callers, `batch` jobs a call; what has not begun after `cap` seconds is
+/// left out.
 async fn bulk<P: Peer>(settings: &Settings, peer: Arc<P>) -> Value {
     if !P::HAS_BULK {
         return json!({"skipped": "has no bulk call"});
     }
     let count = settings.number("n", 100_000);
-    let seconds = fill(settings, &peer, count).await;
-    json!({"n": count, "seconds": seconds, "jobs_per_second": rate(count, seconds)})
+    let begun = Instant::now();
+    let done = fill(settings, &peer, count, Duration::from_secs(settings.number("cap", 20))).await;
+    let seconds = begun.elapsed().as_secs_f64();
+    json!({"n": done, "seconds": seconds, "jobs_per_second": rate(done, seconds)})
 }
 
 /// `n` jobs one by one from `sub` callers at once; what is not done after `cap` seconds is left out.
@@ -73,7 +78,8 @@ async fn drain<P: Peer>(settings: &Settings, peer: Arc<P>) -> Value {
     let count = settings.number("n", 20_000);
     let cap = Duration::from_secs(settings.number("cap", 60));
     meter::prepare();
-    fill(settings, &peer, count).await;
+    let filled = fill(settings, &peer, count, FILLING).await;
+    assert!(filled == count, "only {filled} of {count} jobs were submitted in {FILLING:?}");
     let store = Counter::new(settings, &peer).await;
     if let Some(admin) = &store.admin {
         server::rest(admin).await;
@@ -193,25 +199,30 @@ async fn feed_once<P: Peer>(settings: &Settings, peer: &Arc<P>, submitted: &Atom
     submitted.store(first + batch, Relaxed);
 }
 
-/// Submits the jobs below `count` in bulk; how long it took, in seconds.
-async fn fill<P: Peer>(settings: &Settings, peer: &Arc<P>, count: u64) -> f64 {
+/// Submits the jobs below `count` in bulk, until `cap` has passed; how many it were.
+async fn fill<P: Peer>(settings: &Settings, peer: &Arc<P>, count: u64, cap: Duration) -> u64 {
     let (callers, batch) = (settings.number("sub", 1), settings.number("batch", 1_000));
     let next = Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
     let call = |peer: Arc<P>, next: Arc<AtomicU64>| async move {
-        loop {
+        let mut done = 0;
+        while begun.elapsed() < cap {
             let first = next.fetch_add(batch, Relaxed);
             if first >= count {
-                return;
+                break;
             }
-            peer.bulk(first..count.min(first + batch)).await;
+            let numbers = first..count.min(first + batch);
+            done += numbers.end - numbers.start;
+            peer.bulk(numbers).await;
         }
+        done
     };
     let calls: Vec<_> = (0..callers).map(|_| tokio::spawn(call(peer.clone(), next.clone()))).collect();
+    let mut done = 0;
     for call in calls {
-        call.await.expect("a caller");
+        done += call.await.expect("a caller");
     }
-    begun.elapsed().as_secs_f64()
+    done
 }
 
 /// Counts what the store has not recorded as complete.

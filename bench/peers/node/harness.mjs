@@ -11,6 +11,7 @@ export const settings = {
 
 const DATABASE = "windlass_bench_run";
 const BACKLOG = 5000;
+const FILLING = 90000;
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const rate = (jobs, seconds) => Math.round(jobs / seconds);
 const now = () => performance.now();
@@ -41,8 +42,9 @@ export async function run(name, setup) {
 
 const benches = {
   async bulk(peer) {
-    const n = settings.number("n", 100000);
-    const seconds = await fill(peer, n);
+    const begun = now();
+    const n = await fill(peer, settings.number("n", 100000), settings.number("cap", 20) * 1000);
+    const seconds = (now() - begun) / 1000;
     return { n, seconds, jobs_per_second: rate(n, seconds) };
   },
 
@@ -65,7 +67,8 @@ const benches = {
 
   async drain(peer) {
     const n = settings.number("n", 20000), cap = settings.number("cap", 60) * 1000;
-    await fill(peer, n);
+    const filled = await fill(peer, n, FILLING);
+    if (filled !== n) throw new Error(`only ${filled} of ${n} jobs were submitted in ${FILLING} ms`);
     await rest(peer.admin);
     const begun = now();
     await peer.start();
@@ -148,20 +151,20 @@ const benches = {
   },
 };
 
-// Submits the jobs below `count` in bulk; how long it took, in seconds.
-async function fill(peer, count) {
+// Submits the jobs below `count` in bulk, until `cap` has passed; how many it were.
+async function fill(peer, count, cap) {
   const callers = settings.number("sub", 1), batch = settings.number("batch", 1000);
   let next = 0;
   const begun = now();
   const call = async () => {
-    while (next < count) {
+    while (next < count && now() - begun < cap) {
       const from = next;
-      next += batch;
-      await peer.bulk(from, Math.min(from + batch, count));
+      next = Math.min(from + batch, count);
+      await peer.bulk(from, next);
     }
   };
   await Promise.all(range(0, callers).map(call));
-  return (now() - begun) / 1000;
+  return next;
 }
 
 async function connect(url) {

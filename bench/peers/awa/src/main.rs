@@ -1,4 +1,4 @@
-//! awa: `claimers=<n>` dispatcher loops, `batch=<n>` jobs per claim.
+//! awa: `claimers=<n>` dispatcher loops, `claim=<n>` jobs per claim.
 use std::ops::Range;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Peer for P {
                 QueueConfig {
                     max_workers: settings.concurrency() as u32,
                     claimers: settings.number("claimers", 1) as u16,
-                    claim_batch_size: settings.number("batch", QueueConfig::default().claim_batch_size as u64) as usize,
+                    claim_batch_size: settings.number("claim", QueueConfig::default().claim_batch_size as u64) as usize,
                     poll_interval: Duration::from_millis(settings.number("poll_ms", 200)),
                     ..Default::default()
                 },

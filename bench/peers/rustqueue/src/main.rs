@@ -1,5 +1,5 @@
-//! rustqueue: `store=redb` is its default store, with write coalescing (each call still waits for its commit),
-//! `store=postgres` the one it offers for many nodes. Its managed worker runs one job at a time and looks every 500 ms,
+//! rustqueue: `store=redb` is its default store, with write coalescing every `flush_ms` (each call still waits for its
+//! commit; 0 is without), `store=postgres` the one it offers for many nodes. Its managed worker runs one job at a time and looks every 500 ms,
 //! so the worker is the loop that its documentation gives for more: pull `fetch` jobs, handle them, acknowledge them
 //! together, look again after `poll_ms` when there were none. `conc` loops.
 
@@ -28,7 +28,13 @@ impl<const POSTGRES: bool> Peer for P<POSTGRES> {
             Arc::new(PostgresStorage::new(&settings.url).await.unwrap())
         } else {
             let redb = Arc::new(RedbStorage::new(settings.directory.join("jobs.redb")).unwrap());
-            Arc::new(BufferedRedbStorage::new(redb, BufferedRedbConfig::default()))
+            match settings.number("flush_ms", 10) {
+                0 => redb,
+                interval_ms => {
+                    let config = BufferedRedbConfig { interval_ms, ..BufferedRedbConfig::default() };
+                    Arc::new(BufferedRedbStorage::new(redb, config))
+                }
+            }
         };
         P { queue: Arc::new(QueueManager::new(store)) }
     }

@@ -63,7 +63,7 @@ impl Machine {
 pub(crate) fn version(places: &Places, peer: &Peer) -> String {
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     let version = match peer.made {
-        Made::Here => Some(env!("CARGO_PKG_VERSION").to_owned()),
+        Made::Here => locked_crate(&read(&places.bench.join("../Cargo.lock")), "windlass"),
         Made::Cargo { directory, package } => locked_crate(&read(&places.peer(directory).join("Cargo.lock")), package),
         Made::Node { script } => locked_package(&read(&places.peer("node").join("package-lock.json")), script),
     };

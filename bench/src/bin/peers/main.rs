@@ -123,7 +123,7 @@ fn command(arguments: &Arguments) -> String {
 fn build_all(places: &Places, peers: &[&'static Peer]) -> Result<Vec<Measured>> {
     let mut measured: Vec<Measured> = Vec::new();
     for peer in peers {
-        let earlier = measured.iter().find(|other| other.peer.made == peer.made);
+        let earlier = measured.iter().find(|other| other.peer.made.is_built_with(peer.made));
         let not_built = match earlier {
             Some(earlier) => earlier.not_built.clone(),
             None => {

@@ -54,6 +54,13 @@ pub(crate) enum Bench {
     Held,
 }
 
+impl Made {
+    /// Whether one build makes both.
+    pub(crate) fn is_built_with(self, other: Made) -> bool {
+        self == other || matches!((self, other), (Made::Node { .. }, Made::Node { .. }))
+    }
+}
+
 impl Bench {
     pub(crate) const ALL: [Bench; 6] =
         [Bench::Bulk, Bench::Enqueue16, Bench::Enqueue64, Bench::Drain, Bench::Latency, Bench::Held];
@@ -85,15 +92,15 @@ pub(crate) fn words(peer: &Peer, bench: Bench, quick: bool) -> Vec<String> {
     let runs = &peer.runs;
     let pick = |full: &str, fast: &str| if quick { fast.to_owned() } else { full.to_owned() };
     let (bench, size, own) = match bench {
-        Bench::Bulk => ("bulk", pick("n=200000", "n=50000"), runs.bulk),
-        Bench::Enqueue16 => ("enqueue", pick("n=30000 sub=16 cap=10", "n=10000 sub=16 cap=4"), ""),
-        Bench::Enqueue64 => ("enqueue", pick("n=60000 sub=64 cap=10", "n=20000 sub=64 cap=4"), ""),
+        Bench::Bulk => ("bulk", pick("n=200000 cap=20", "n=50000 cap=5"), runs.bulk),
+        Bench::Enqueue16 => ("enqueue", pick("n=30000 sub=16 cap=10", "n=10000 sub=16 cap=3"), ""),
+        Bench::Enqueue64 => ("enqueue", pick("n=60000 sub=64 cap=10", "n=20000 sub=64 cap=3"), ""),
         Bench::Drain => {
             let jobs = if quick { (runs.drain_jobs / QUICK_SHARE).max(1_000) } else { runs.drain_jobs };
-            ("drain", format!("n={jobs} cap={}", if quick { 20 } else { 60 }), runs.drain)
+            ("drain", format!("n={jobs} cap={}", if quick { 15 } else { 60 }), runs.drain)
         }
-        Bench::Latency => ("latency", pick("n=200 gap=20", "n=100 gap=20"), runs.latency),
-        Bench::Held => ("held", pick("before=10 during=30", "before=3 during=9"), runs.held),
+        Bench::Latency => ("latency", pick("n=200 gap=20", "n=50 gap=20"), runs.latency),
+        Bench::Held => ("held", pick("before=10 during=30", "before=2 during=6"), runs.held),
     };
     let words = [bench, &size, runs.all, own].map(str::split_whitespace);
     words.into_iter().flatten().map(str::to_owned).collect()
@@ -132,10 +139,10 @@ pub(crate) const PEERS: &[Peer] = &[
         runs: Runs {
             all: "",
             bulk: "sub=2 batch=5000",
-            drain: "conc=200 claimers=2 batch=128",
+            drain: "conc=200 claimers=2 claim=128",
             drain_jobs: 50_000,
             latency: "conc=10",
-            held: "conc=200 claimers=2 batch=128",
+            held: "conc=200 claimers=2 claim=128",
         },
     },
     Peer {
@@ -230,9 +237,9 @@ pub(crate) const PEERS: &[Peer] = &[
         finished: "kept",
         runs: Runs {
             all: "store=postgres",
-            bulk: "sub=2 batch=5000",
+            bulk: "sub=2 batch=1000",
             drain: "conc=4 fetch=1000",
-            drain_jobs: 20_000,
+            drain_jobs: 5_000,
             latency: "conc=1 fetch=100",
             held: "conc=4 fetch=1000",
         },
@@ -299,11 +306,12 @@ pub(crate) const PEERS: &[Peer] = &[
         made: Made::Cargo { directory: "effectum", package: "effectum" },
         store: Store::File,
         finished: "kept",
+        // The rate falls with the backlog.
         runs: Runs {
             all: "",
             bulk: "sub=2 batch=5000",
             drain: "conc=200",
-            drain_jobs: MOST_JOBS,
+            drain_jobs: 20_000,
             latency: "conc=10",
             held: "",
         },
@@ -314,7 +322,7 @@ pub(crate) const PEERS: &[Peer] = &[
         store: Store::File,
         finished: "kept",
         runs: Runs {
-            all: "store=redb",
+            all: "store=redb flush_ms=1",
             bulk: "sub=2 batch=5000",
             drain: "conc=2 fetch=1000",
             drain_jobs: MOST_JOBS,
@@ -379,7 +387,7 @@ mod tests {
         let drain = words(peer("underway"), Bench::Drain, false);
         assert_eq!(drain, ["drain", "n=4000", "cap=60", "conc=50", "poll_ms=10"]);
         let bulk = words(peer("windlass-sqlite"), Bench::Bulk, true);
-        assert_eq!(bulk, ["bulk", "n=50000", "store=sqlite", "sub=2"]);
+        assert_eq!(bulk, ["bulk", "n=50000", "cap=5", "store=sqlite", "sub=2"]);
     }
 
     #[test]
