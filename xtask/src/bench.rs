@@ -1,18 +1,23 @@
-//! `cargo xtask bench --peers`: starts the program that measures Windlass and other job queues with the same work. All
-//! that it does is in `bench/`; it is a program of its own so that this one stays small.
+//! `cargo xtask bench`: with `--peers` starts the program that measures Windlass and other job queues with the same work;
+//! all that it does is in `bench/`, so that this one stays small. With `--check` compares Windlass with its floors.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
 
+use crate::floors;
 use crate::step::{Verdict, pass};
 
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Build and measure Windlass and its peers, and write one table with plots (about 80 minutes for all).
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "check")]
     peers: bool,
+    /// Measure the release build and fail where its ratio to the raw statements is below bench/floors.json.
+    #[arg(long, conflicts_with = "peers")]
+    check: bool,
     /// Only these peers, by parts of their names.
     #[arg(long, value_name = "NAME,…")]
     only: Option<String>,
@@ -31,7 +36,10 @@ pub(crate) struct Arguments {
 }
 
 /// Runs it; false if it failed.
-pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
+pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<bool> {
+    if arguments.check {
+        return floors::check(root);
+    }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["run", "--quiet", "--package", "windlass-bench", "--bin", "peers", "--"]);
     cargo.args(["--repeats", &arguments.repeats.to_string()]);

@@ -5,6 +5,7 @@
 
 mod bench;
 mod examples;
+mod floors;
 mod step;
 mod test;
 mod tidy;
@@ -28,7 +29,7 @@ enum Task {
     Test(test::Arguments),
     /// Checks what no compiler does: leftovers, paths of one machine, first lines, links of the documentation.
     Tidy,
-    /// Measures Windlass beside other job queues with the same work, on a throwaway server; see bench/README.md.
+    /// Measures Windlass: beside other job queues with the same work, or against its own floors; see bench/README.md.
     Bench(bench::Arguments),
 }
 
@@ -49,7 +50,7 @@ fn run(arguments: Arguments) -> Result<bool> {
     match arguments.task {
         Task::Test(arguments) => test::run(&root, &arguments),
         Task::Tidy => tidy::run(&root).map(|()| true),
-        Task::Bench(arguments) => bench::run(&arguments),
+        Task::Bench(arguments) => bench::run(&root, &arguments),
     }
 }
 
