@@ -118,6 +118,9 @@ pub(crate) enum Command {
     Doctor,
     Migrate(MigrateArgs),
     Bench(BenchArgs),
+    /// A process that `bench` starts and talks to
+    #[command(hide = true)]
+    BenchNode,
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  windlass completions bash > ~/.local/share/bash-completion/completions/windlass"
@@ -486,6 +489,18 @@ pub(crate) struct MigrateArgs {
   spawn        closures in memory, which are not stored
   idle         a node with nothing to do for --seconds
 
+Stress, each with a pass line and a failure (exit code 1) where it is missed:
+  held-snapshot  PostgreSQL: half of the highest rate, without and with an idle REPEATABLE READ transaction
+  unanalysed     PostgreSQL: autovacuum off and statistics never gathered
+  notify         PostgreSQL: callers submit without and with wake-ups and a second node that listens
+  retention      PostgreSQL: a week of --jobs ended jobs is dropped, and as many removed one by one, under load
+  backlog        --jobs waiting, as many ended, a fifth of them scheduled
+  tenants        10000 tenants with a trickle of jobs, and one that floods
+  bands          a trickle of critical jobs, and a flood of ordinary ones
+  waiting        the memory of a node while --jobs wait
+  sleepers       the memory of a node that runs --jobs handlers at once, which sleep
+  start          from the start of a process until it serves
+
 Figures, by their keys in JSON (one object per scenario and line; what cannot be had is null):
   scenario, store, jobs                              what was measured
   jobs_per_second                                    of the whole scenario; the median of the repeats, as all figures
@@ -495,6 +510,14 @@ Figures, by their keys in JSON (one object per scenario and line; what cannot be
   wal_bytes_per_job, commits_per_job, dead_tuples    of a PostgreSQL server
   bytes_per_finished_job                             what a job leaves on disk, with indexes
   queries_per_second, cpu_ms_per_second              of an idle node
+  raw_jobs_per_second, ratio_to_raw                  the same rows by plain statements, in the same run; the ratio to that
+  raw_p50_ms, ratio_to_raw                           of latency: one committed INSERT; how many times as long a job waits
+  baseline_jobs_per_second, ratio_to_baseline        of stress: the same load without it; the ratio to that
+  baseline_p99_ms, p99_ratio_to_baseline             the same for p99_ms
+  baseline_memory_bytes, memory_bytes, start_ms      of a process
+  other_cpu_ratio                                    how busy the machine was with other things: much is noise
+  goal, passed                                       the pass line of a stress, and whether it was reached
+  windows                                            of stress: stressed, second, jobs_per_second, p99_ms over time
 
 Examples:
   windlass bench --store memory
@@ -517,18 +540,27 @@ pub(crate) struct BenchArgs {
     /// Jobs that a node runs at once
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = at_least_one)]
     pub(crate) workers: usize,
+    /// Processes; on PostgreSQL. All submit and work, but for latency: there one submits and the others work
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = nodes)]
+    pub(crate) nodes: usize,
     /// The size of each job's input, as JSON
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = payload_bytes)]
     pub(crate) payload_bytes: usize,
     /// Jobs in one call of submit-bulk
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(2..=1_000))]
     pub(crate) batch: u64,
-    /// How long a scenario that is not counted in jobs takes [default: 20]
+    /// How long a scenario that is not counted in jobs takes [default: 20; held-snapshot 60]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(crate) seconds: Option<u64>,
     /// How often to measure; the medians count [default: 3, where it is short]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) repeats: Option<usize>,
+    /// The long version of a stress: ten minutes, millions of jobs
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Leave the raw statements out
+    #[arg(long)]
+    pub(crate) no_raw: bool,
 }
 
 /// What `bench` can measure.
@@ -541,6 +573,16 @@ pub(crate) enum Scenario {
     Latency,
     Spawn,
     Idle,
+    HeldSnapshot,
+    Backlog,
+    Unanalysed,
+    Tenants,
+    Bands,
+    Notify,
+    Retention,
+    Waiting,
+    Sleepers,
+    Start,
 }
 
 fn tenant(text: &str) -> Result<TenantId, String> {
@@ -573,6 +615,12 @@ fn limit(text: &str) -> Result<usize, String> {
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|limit| *limit > 0);
     number.ok_or_else(|| format!("`{}` is not a number from 1 on", text.escape_debug()))
+}
+
+fn nodes(text: &str) -> Result<usize, String> {
+    // Each is a process with some fifteen connections, and servers usually allow a hundred.
+    let number = text.parse().ok().filter(|nodes| (1..=32).contains(nodes));
+    number.ok_or_else(|| format!("`{}` is not in 1 to 32", text.escape_debug()))
 }
 
 fn payload_bytes(text: &str) -> Result<usize, String> {

@@ -15,6 +15,13 @@ use crate::output::{Out, number};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Figure {
     JobsPerSecond,
+    RawJobsPerSecond,
+    RawP50,
+    RatioToRaw,
+    BaselineJobsPerSecond,
+    RatioToBaseline,
+    BaselineP99,
+    P99RatioToBaseline,
     P50,
     P95,
     P99,
@@ -31,12 +38,23 @@ pub(crate) enum Figure {
     BytesPerFinishedJob,
     QueriesPerSecond,
     CpuPerSecond,
+    MemoryBefore,
+    Memory,
+    StartMs,
+    OtherCpu,
 }
 
 impl Figure {
     /// Every figure, in the order of the table.
-    pub(crate) const ALL: [Figure; 17] = [
+    pub(crate) const ALL: [Figure; 28] = [
         Figure::JobsPerSecond,
+        Figure::RawJobsPerSecond,
+        Figure::RawP50,
+        Figure::RatioToRaw,
+        Figure::BaselineJobsPerSecond,
+        Figure::RatioToBaseline,
+        Figure::BaselineP99,
+        Figure::P99RatioToBaseline,
         Figure::P50,
         Figure::P95,
         Figure::P99,
@@ -53,12 +71,23 @@ impl Figure {
         Figure::BytesPerFinishedJob,
         Figure::QueriesPerSecond,
         Figure::CpuPerSecond,
+        Figure::MemoryBefore,
+        Figure::Memory,
+        Figure::StartMs,
+        Figure::OtherCpu,
     ];
 
     /// Its key in JSON, which scripts rely on; its words for people; how many decimals are worth showing.
     fn about(self) -> (&'static str, &'static str, usize) {
         match self {
             Figure::JobsPerSecond => ("jobs_per_second", "jobs/s", 0),
+            Figure::RawJobsPerSecond => ("raw_jobs_per_second", "raw statements, jobs/s", 0),
+            Figure::RawP50 => ("raw_p50_ms", "raw INSERT p50, ms", 3),
+            Figure::RatioToRaw => ("ratio_to_raw", "ratio to raw", 2),
+            Figure::BaselineJobsPerSecond => ("baseline_jobs_per_second", "without stress, jobs/s", 0),
+            Figure::RatioToBaseline => ("ratio_to_baseline", "ratio to without", 2),
+            Figure::BaselineP99 => ("baseline_p99_ms", "without stress, wait p99, ms", 3),
+            Figure::P99RatioToBaseline => ("p99_ratio_to_baseline", "wait p99, ratio to without", 2),
             Figure::P50 => ("p50_ms", "wait p50, ms", 3),
             Figure::P95 => ("p95_ms", "wait p95, ms", 3),
             Figure::P99 => ("p99_ms", "wait p99, ms", 3),
@@ -75,6 +104,10 @@ impl Figure {
             Figure::BytesPerFinishedJob => ("bytes_per_finished_job", "bytes per finished job", 0),
             Figure::QueriesPerSecond => ("queries_per_second", "queries/s", 2),
             Figure::CpuPerSecond => ("cpu_ms_per_second", "CPU per second, ms", 2),
+            Figure::MemoryBefore => ("baseline_memory_bytes", "memory without, bytes", 0),
+            Figure::Memory => ("memory_bytes", "memory, bytes", 0),
+            Figure::StartMs => ("start_ms", "start, ms", 1),
+            Figure::OtherCpu => ("other_cpu_ratio", "machine busy with other things", 2),
         }
     }
 
@@ -120,6 +153,17 @@ impl Figures {
         self.set(max, ms(times.max()));
     }
 
+    /// The ratio of two figures, as a third.
+    pub(crate) fn ratio(&mut self, ratio: Figure, of: Figure, to: Figure) {
+        let value = self.get(of).zip(self.get(to)).map(|(of, to)| of / to);
+        self.set(ratio, value);
+    }
+
+    /// Whether a figure belongs to the run, known or not.
+    pub(crate) fn has(&self, figure: Figure) -> bool {
+        self.0.contains_key(&figure)
+    }
+
     /// The median of each figure over several runs; of two, their mean.
     pub(crate) fn median(runs: &[Figures]) -> Figures {
         let mut medians = Figures::default();
@@ -157,6 +201,21 @@ pub(crate) struct Report {
     pub(crate) store: &'static str,
     pub(crate) jobs: u64,
     pub(crate) figures: Figures,
+    /// The pass line, where the scenario has one, and whether it was reached.
+    pub(crate) goal: Option<(&'static str, bool)>,
+    /// How it went over time, where that is worth knowing.
+    pub(crate) windows: Vec<Window>,
+}
+
+/// A part of a run.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub(crate) struct Window {
+    /// Whether the stress was on.
+    pub(crate) stressed: bool,
+    /// Seconds since the load began.
+    pub(crate) second: u64,
+    pub(crate) jobs_per_second: f64,
+    pub(crate) p99_ms: Option<f64>,
 }
 
 impl Report {
@@ -169,6 +228,9 @@ impl Report {
         for figure in Figure::ALL {
             object.insert(figure.key().into(), json!(self.figures.get(figure)));
         }
+        object.insert("goal".into(), json!(self.goal.map(|(goal, _)| goal)));
+        object.insert("passed".into(), json!(self.goal.map(|(_, passed)| passed)));
+        object.insert("windows".into(), json!(self.windows));
         Value::Object(object)
     }
 }
@@ -198,7 +260,20 @@ pub(crate) fn print(reports: &[Report], out: &Out) -> Result {
             }));
         }
     }
-    out.print_table(table, 0)
+    if reports.iter().any(|report| report.goal.is_some()) {
+        table.add_row(texts("passed", &|report| match report.goal {
+            None => String::new(),
+            Some((_, true)) => "yes".to_owned(),
+            Some((_, false)) => "NO".to_owned(),
+        }));
+    }
+    out.print_table(table, 0)?;
+    for report in reports {
+        if let Some((goal, _)) = report.goal {
+            out.say(format_args!("{}: passes if {goal}", report.scenario));
+        }
+    }
+    Ok(())
 }
 
 /// `1234567.8` as `1,234,567.8`.
@@ -244,7 +319,14 @@ mod tests {
 
     #[test]
     fn every_key_is_in_the_report_and_is_there_once() {
-        let report = Report { scenario: "submit", store: "memory", jobs: 1, figures: Figures::default() };
+        let report = Report {
+            scenario: "submit",
+            store: "memory",
+            jobs: 1,
+            figures: Figures::default(),
+            goal: None,
+            windows: Vec::new(),
+        };
         let json = report.json();
         let keys: std::collections::BTreeSet<&str> = Figure::ALL.iter().map(|figure| figure.key()).collect();
         assert_eq!(keys.len(), Figure::ALL.len());

@@ -29,12 +29,20 @@ const FRAME_BYTES: usize = r#"{"at":1234567890123456789,"pad":""}"#.len();
 impl Work {
     /// A job that is submitted now, of about so many bytes.
     pub(crate) fn now(payload_bytes: usize) -> Work {
-        Work { at: nanos(), pad: "x".repeat(payload_bytes.saturating_sub(FRAME_BYTES)) }
+        Work::late(payload_bytes, Duration::ZERO)
+    }
+
+    /// A job that should have been submitted so long ago: its wait counts from then.
+    pub(crate) fn late(payload_bytes: usize, late: Duration) -> Work {
+        Work {
+            at: nanos().saturating_sub(late.as_nanos() as u64),
+            pad: "x".repeat(payload_bytes.saturating_sub(FRAME_BYTES)),
+        }
     }
 }
 
 /// The time as every process of this machine has it. Should someone set the clock during a run, its waits are wrong.
-fn nanos() -> u64 {
+pub(crate) fn nanos() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
@@ -52,9 +60,35 @@ impl JobHandler for Noop {
     }
 }
 
+/// A handler that waits as one does that talks to others: notes its start, then sleeps.
+pub(crate) struct Sleep(pub(crate) Arc<Meter>);
+
+/// The input of a sleeping job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Nap {
+    pub(crate) at: u64,
+    pub(crate) ms: u64,
+}
+
+impl JobHandler for Sleep {
+    const ID: &'static str = "bench.sleep";
+    type Input = Nap;
+    type Output = ();
+
+    async fn execute(&self, _: &JobContext, nap: Nap) -> std::result::Result<(), JobError> {
+        self.0.started(nap.at);
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(nap.ms)) => {}
+            () = self.0.released.notified() => {}
+        }
+        Ok(())
+    }
+}
+
 /// What the handlers of this process have seen.
 #[derive(Debug)]
 pub(crate) struct Meter {
+    released: Notify,
     started: Arc<AtomicU64>,
     goal: AtomicU64,
     reached: Notify,
@@ -68,6 +102,7 @@ const STALLED: Duration = Duration::from_secs(60);
 impl Meter {
     pub(crate) fn new() -> Arc<Meter> {
         Arc::new(Meter {
+            released: Notify::new(),
             started: Arc::default(),
             goal: AtomicU64::new(u64::MAX),
             reached: Notify::new(),
@@ -83,6 +118,11 @@ impl Meter {
         if started >= self.goal.load(Ordering::Acquire) {
             self.reached.notify_one();
         }
+    }
+
+    /// Lets those that sleep end.
+    pub(crate) fn release(&self) {
+        self.released.notify_waiters();
     }
 
     /// How many have started, as it grows.
@@ -102,6 +142,17 @@ impl Meter {
     /// Forgets how long jobs waited so far: they were for warming up.
     pub(crate) fn forget(&self) {
         self.waits.iter().for_each(|waits| waits.lock().reset());
+    }
+
+    /// How long jobs waited since the last time this was asked.
+    pub(crate) fn take_waits(&self) -> Histogram<u64> {
+        let mut all = times();
+        for waits in &self.waits {
+            let mut waits = waits.lock();
+            all.add(&*waits).expect("they have the same digits");
+            waits.reset();
+        }
+        all
     }
 
     /// Waits until so many jobs have started here.
@@ -127,7 +178,8 @@ pub(crate) fn caller() -> SecurityContext {
 
 /// A process that submits and runs nothing.
 pub(crate) async fn start_submitter(store: Arc<dyn Store>) -> Result<JobService> {
-    Ok(JobService::builder(store).handler(Noop(Meter::new())).without_workers().start().await?)
+    let builder = JobService::builder(store).handler(Noop(Meter::new())).handler(Sleep(Meter::new()));
+    Ok(builder.without_workers().start().await?)
 }
 
 /// A process that runs `workers` jobs at once.

@@ -1,93 +1,174 @@
-//! `windlass bench`: how fast a store is, on the machine it is run on. Called by `commands::run`. Each scenario runs in a
-//! throwaway place and through the public API; only `probe` speaks SQL, to read what it cost.
+//! `windlass bench`: how fast a store is, on the machine it is run on, and whether it stays so under stress. Called by
+//! `commands::run`. Each scenario runs in a throwaway place and through the public API; only `raw`, `probe` and the
+//! stress itself speak SQL.
 
 mod figures;
 mod load;
+mod node;
 mod place;
 mod probe;
+mod process;
 mod progress;
 mod quiet;
 mod rates;
+mod raw;
+mod stress;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::args::{BenchArgs, Global, Scenario};
-use crate::bench::figures::{Figures, Report};
+use crate::bench::figures::{Figure, Figures, Report, Window};
 use crate::bench::load::Submits;
+use crate::bench::node::Orders;
 use crate::bench::progress::Progress;
 use crate::error::{CliError, Result};
 use crate::output::Out;
 
+pub(crate) use crate::bench::node::run as run_node;
 pub(crate) use crate::bench::place::Target;
 
-/// Measures what was asked for and prints it.
+/// Measures what was asked for and prints it. Fails if a pass line is missed.
 pub(crate) async fn run(global: &Global, args: &BenchArgs, out: &Out) -> Result {
+    let benches: Vec<Bench> = args.scenarios.iter().map(|scenario| Bench::new(global, args, *scenario)).collect();
+    benches.iter().try_for_each(Bench::check)?;
     // Dropping what runs removes what it has made.
     let reports = tokio::select! {
-        reports = measure(global, args) => reports?,
+        reports = measure(&benches) => reports?,
         () = crate::up::asked_to_stop() => return Err(CliError::Failed("stopped; nothing is left behind".to_owned())),
     };
-    figures::print(&reports, out)
+    figures::print(&reports, out)?;
+    let missed = |report: &&Report| report.goal.is_some_and(|(_, passed)| !passed);
+    let missed: Vec<&str> = reports.iter().filter(missed).map(|report| report.scenario).collect();
+    if missed.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::Failed(format!("the pass line was missed: {}", missed.join(", "))))
 }
 
-async fn measure(global: &Global, args: &BenchArgs) -> Result<Vec<Report>> {
+async fn measure(benches: &[Bench]) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
-    for scenario in &args.scenarios {
-        reports.push(Bench::new(global, args, *scenario).report(*scenario).await?);
+    for bench in benches {
+        reports.push(bench.report().await?);
     }
     Ok(reports)
 }
 
 /// One scenario with its settings.
 pub(crate) struct Bench {
+    pub(crate) scenario: Scenario,
     pub(crate) target: Target,
     pub(crate) jobs: u64,
     pub(crate) submitters: usize,
     pub(crate) workers: usize,
+    pub(crate) nodes: usize,
     pub(crate) payload_bytes: usize,
     pub(crate) batch: u64,
     pub(crate) seconds: Duration,
     pub(crate) progress: Progress,
     repeats: usize,
+    raw: bool,
+}
+
+/// What one run of a scenario found.
+pub(crate) struct Outcome {
+    pub(crate) figures: Figures,
+    pub(crate) goal: Option<(&'static str, bool)>,
+    pub(crate) windows: Vec<Window>,
+}
+
+impl From<Figures> for Outcome {
+    fn from(figures: Figures) -> Outcome {
+        Outcome { figures, goal: None, windows: Vec::new() }
+    }
+}
+
+impl Outcome {
+    /// Figures with a pass line.
+    fn judged(figures: Figures, goal: &'static str, passed: bool) -> Outcome {
+        Outcome { figures, goal: Some((goal, passed)), windows: Vec::new() }
+    }
 }
 
 impl Bench {
     fn new(global: &Global, args: &BenchArgs, scenario: Scenario) -> Bench {
-        let usual = scenario.usual();
+        let usual = scenario.usual(args.full);
         Bench {
+            scenario,
             target: args.store.clone(),
             jobs: args.jobs.unwrap_or(usual.jobs),
             submitters: args.submitters.unwrap_or(usual.submitters),
             workers: args.workers,
+            nodes: args.nodes,
             payload_bytes: args.payload_bytes,
             batch: args.batch,
             seconds: Duration::from_secs(args.seconds.unwrap_or(usual.seconds)),
             progress: Progress::new(scenario.name(), global.quiet),
             repeats: args.repeats.unwrap_or(usual.repeats),
+            raw: !args.no_raw,
         }
     }
 
-    /// Runs a scenario as often as wanted; the medians count.
-    async fn report(&self, scenario: Scenario) -> Result<Report> {
-        let mut runs = Vec::new();
+    /// Refuses what cannot be measured before anything is made.
+    fn check(&self) -> Result {
+        use Scenario::{Drain, EndToEnd, Latency, Submit, SubmitBulk};
+        if self.nodes == 1 {
+            return Ok(());
+        }
+        if !matches!(self.target, Target::Postgres(_)) {
+            return Err(CliError::invalid("nodes", "several processes share only PostgreSQL"));
+        }
+        match self.scenario {
+            Submit | SubmitBulk | Drain | EndToEnd | Latency => Ok(()),
+            other => Err(CliError::invalid("nodes", format!("{} decides itself how many there are", other.name()))),
+        }
+    }
+
+    /// Runs a scenario as often as wanted, each time after its raw statements; the medians count.
+    async fn report(&self) -> Result<Report> {
+        let (mut runs, mut windows, mut goal) = (Vec::new(), Vec::new(), None);
         for _ in 0..self.repeats {
-            runs.push(self.once(scenario).await?);
+            let raw = if self.raw { rates::raw(self).await? } else { None };
+            let mut outcome = self.once().await?;
+            if let Some(raw) = raw {
+                outcome.figures.set(Figure::RawJobsPerSecond, raw);
+            }
+            runs.push(outcome.figures);
+            windows = outcome.windows;
+            // Every run must reach the pass line.
+            goal = match (goal, outcome.goal) {
+                (Some((goal, before)), Some((_, passed))) => Some((goal, before && passed)),
+                (_, first) => first,
+            };
         }
-        let jobs = if scenario == Scenario::Idle { 0 } else { self.jobs };
-        Ok(Report { scenario: scenario.name(), store: self.target.name(), jobs, figures: Figures::median(&runs) })
+        let mut figures = Figures::median(&runs);
+        if figures.has(Figure::RawJobsPerSecond) {
+            figures.ratio(Figure::RatioToRaw, Figure::JobsPerSecond, Figure::RawJobsPerSecond);
+        }
+        let jobs = if self.scenario.counts_jobs() { self.jobs } else { 0 };
+        Ok(Report { scenario: self.scenario.name(), store: self.target.name(), jobs, figures, goal, windows })
     }
 
-    async fn once(&self, scenario: Scenario) -> Result<Figures> {
-        match scenario {
-            Scenario::Submit => rates::submit(self, 1).await,
-            Scenario::SubmitBulk => rates::submit(self, self.batch).await,
-            Scenario::Drain => rates::drain(self).await,
-            Scenario::EndToEnd => rates::end_to_end(self).await,
-            Scenario::Latency => quiet::latency(self).await,
-            Scenario::Spawn => rates::spawn(self).await,
-            Scenario::Idle => quiet::idle(self).await,
+    async fn once(&self) -> Result<Outcome> {
+        match self.scenario {
+            Scenario::Submit => rates::submit(self, 1).await.map(Into::into),
+            Scenario::SubmitBulk => rates::submit(self, self.batch).await.map(Into::into),
+            Scenario::Drain => rates::drain(self).await.map(Into::into),
+            Scenario::EndToEnd => rates::end_to_end(self).await.map(Into::into),
+            Scenario::Latency => quiet::latency(self).await.map(Into::into),
+            Scenario::Spawn => rates::spawn(self).await.map(Into::into),
+            Scenario::Idle => quiet::idle(self).await.map(Into::into),
+            Scenario::HeldSnapshot => stress::held_snapshot(self).await,
+            Scenario::Backlog => stress::backlog(self).await,
+            Scenario::Unanalysed => stress::unanalysed(self).await,
+            Scenario::Tenants => stress::tenants(self).await,
+            Scenario::Bands => stress::bands(self).await,
+            Scenario::Notify => stress::notify(self).await,
+            Scenario::Retention => stress::retention(self).await,
+            Scenario::Waiting => process::waiting(self).await,
+            Scenario::Sleepers => process::sleepers(self).await,
+            Scenario::Start => process::start(self).await,
         }
     }
 
@@ -99,6 +180,18 @@ impl Bench {
             batch,
             payload_bytes: self.payload_bytes,
             taken: Arc::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// What another process of this scenario is to be.
+    fn orders(&self, batch: u64, work: bool) -> Orders {
+        Orders {
+            url: String::new(),
+            submitters: self.submitters,
+            batch,
+            payload_bytes: self.payload_bytes,
+            workers: self.workers,
+            work,
         }
     }
 }
@@ -122,18 +215,44 @@ impl Scenario {
             Scenario::Latency => "latency",
             Scenario::Spawn => "spawn",
             Scenario::Idle => "idle",
+            Scenario::HeldSnapshot => "held-snapshot",
+            Scenario::Backlog => "backlog",
+            Scenario::Unanalysed => "unanalysed",
+            Scenario::Tenants => "tenants",
+            Scenario::Bands => "bands",
+            Scenario::Notify => "notify",
+            Scenario::Retention => "retention",
+            Scenario::Waiting => "waiting",
+            Scenario::Sleepers => "sleepers",
+            Scenario::Start => "start",
         }
     }
 
-    fn usual(self) -> Usual {
+    /// Whether it is a number of jobs that is measured, and not a time.
+    fn counts_jobs(self) -> bool {
+        use Scenario::{Bands, HeldSnapshot, Idle, Start, Tenants};
+        !matches!(self, Idle | HeldSnapshot | Tenants | Bands | Start)
+    }
+
+    fn usual(self, full: bool) -> Usual {
         let usual = Usual { jobs: 100_000, submitters: 64, seconds: 20, repeats: 3 };
+        let once = Usual { repeats: 1, ..usual };
         match self {
             Scenario::Submit | Scenario::EndToEnd => usual,
             Scenario::SubmitBulk => Usual { jobs: 200_000, submitters: 2, ..usual },
             Scenario::Drain => Usual { jobs: 200_000, ..usual },
-            Scenario::Latency => Usual { jobs: 200, submitters: 1, repeats: 1, ..usual },
+            Scenario::Latency => Usual { jobs: 200, submitters: 1, ..once },
             Scenario::Spawn => Usual { jobs: 1_000_000, submitters: 2, ..usual },
-            Scenario::Idle => Usual { repeats: 1, ..usual },
+            Scenario::Idle => once,
+            Scenario::HeldSnapshot => Usual { seconds: if full { 600 } else { 60 }, ..once },
+            Scenario::Backlog => Usual { jobs: if full { 5_000_000 } else { 500_000 }, ..once },
+            Scenario::Unanalysed => Usual { jobs: if full { 1_000_000 } else { 200_000 }, ..once },
+            Scenario::Tenants | Scenario::Bands => Usual { submitters: 8, ..once },
+            Scenario::Notify => once,
+            Scenario::Retention => Usual { jobs: if full { 1_000_000 } else { 200_000 }, seconds: 30, ..once },
+            Scenario::Waiting => Usual { jobs: 1_000_000, ..once },
+            Scenario::Sleepers => once,
+            Scenario::Start => Usual { repeats: 5, ..usual },
         }
     }
 }

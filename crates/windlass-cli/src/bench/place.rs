@@ -116,6 +116,15 @@ impl Throwaway {
         Err(CliError::Failed(format!("connections to {name} are still open after {SETTLE:?}")))
     }
 
+    /// The URL that another process opens it by.
+    pub(crate) fn url(&self) -> String {
+        match &self.0 {
+            Kind::Memory(_) => "memory:".to_owned(),
+            Kind::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Kind::Postgres { url, .. } => url.clone(),
+        }
+    }
+
     /// The file, where it is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         match &self.0 {

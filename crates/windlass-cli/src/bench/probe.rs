@@ -2,7 +2,7 @@
 //! scenarios around what they time. A cost that cannot be read is absent, never guessed.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 
@@ -23,7 +23,10 @@ pub(crate) struct Costs<'a> {
 /// What has been used so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
+    at: Option<Instant>,
     cpu: Option<Duration>,
+    /// Of everything on the machine.
+    busy: Option<Duration>,
     server_cpu: Option<Duration>,
     wal: Option<f64>,
 }
@@ -68,6 +71,7 @@ impl<'a> Costs<'a> {
         let per_job = |cost: Option<f64>| cost.map(|cost| cost / jobs as f64);
         let micros =
             |start: Option<Duration>, stop: Option<Duration>| Some(stop?.saturating_sub(start?).as_secs_f64() * 1e6);
+        figures.set(Figure::OtherCpu, self.others());
         figures.set(Figure::CpuPerJob, per_job(micros(self.at_start.cpu, self.at_stop.cpu)));
         if self.place.database().is_some() {
             self.place.settle().await?;
@@ -93,8 +97,18 @@ impl<'a> Costs<'a> {
         Some(self.at_stop.cpu?.saturating_sub(self.at_start.cpu?))
     }
 
+    /// The part of the machine that was busy with neither this process nor a server seen here: noise, if it is much.
+    fn others(&self) -> Option<f64> {
+        let (start, stop) = (&self.at_start, &self.at_stop);
+        let ours = stop.cpu?.saturating_sub(start.cpu?)
+            + stop.server_cpu.unwrap_or_default().saturating_sub(start.server_cpu.unwrap_or_default());
+        let busy = stop.busy?.saturating_sub(start.busy?);
+        let all = stop.at?.duration_since(start.at?) * u32::try_from(processors()?).ok()?;
+        Some(busy.saturating_sub(ours).as_secs_f64() / all.as_secs_f64())
+    }
+
     async fn read(&self) -> Result<Reading> {
-        let mut reading = Reading { cpu: own_cpu(), ..Reading::default() };
+        let mut reading = Reading { at: Some(Instant::now()), cpu: own_cpu(), busy: busy_cpu(), ..Reading::default() };
         if let Some(server) = &self.server {
             reading.server_cpu = server.postmaster.and_then(family_cpu);
             let sql = "select (pg_current_wal_insert_lsn() - '0/0')::float8";
@@ -129,9 +143,32 @@ pub(crate) async fn bytes(place: &Throwaway) -> Result<Option<f64>> {
     Ok(Some(client.query_one(sql, &[]).await.map_err(failed)?.get(0)))
 }
 
-/// CPU this process has used.
+/// CPU that this process and the nodes it has started have used.
 fn own_cpu() -> Option<Duration> {
-    Stat::of(std::process::id()).map(|stat| stat.own)
+    family_cpu(std::process::id())
+}
+
+/// CPU that everything on the machine has used.
+fn busy_cpu() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let ticks: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal: all but idle and waiting.
+    let busy = ticks.iter().take(8).sum::<u64>().checked_sub(ticks.get(3)? + ticks.get(4)?)?;
+    Some(Duration::from_millis(busy * 1_000 / TICKS_PER_SECOND))
+}
+
+fn processors() -> Option<usize> {
+    std::thread::available_parallelism().ok().map(Into::into)
+}
+
+/// The memory that a process has in use, and the most it has had.
+pub(crate) fn memory(pid: u32) -> Option<(f64, f64)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kilobytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    Some((kilobytes("VmRSS:")? * 1024.0, kilobytes("VmHWM:")? * 1024.0))
 }
 
 /// The server's first process, if it runs on this machine and can be seen: a backend of ours must be found here under

@@ -9,17 +9,35 @@ use tokio::task::JoinSet;
 use windlass::store::Store;
 use windlass::{Error, JobService};
 
+use crate::args::Scenario;
 use crate::bench::Bench;
 use crate::bench::figures::{Figure, Figures, times};
 use crate::bench::load::{Meter, Submits, caller, start_node, start_submitter, until_succeeded};
-use crate::bench::place::Throwaway;
+use crate::bench::node::{Node, Orders, each, until_started};
+use crate::bench::place::{Target, Throwaway};
 use crate::bench::probe::{self, Costs};
+use crate::bench::raw::{self, RawLoad};
 use crate::error::{CliError, Result};
 
 /// Callers submit and nobody works: jobs a second and how long a call takes.
 pub(crate) async fn submit(bench: &Bench, batch: u64) -> Result<Figures> {
     let place = bench.target.make().await?;
     let mut costs = Costs::open(&place).await?;
+    if bench.nodes > 1 {
+        let mut nodes = Node::start_many(&place, bench.nodes, &bench.orders(batch, false)).await?;
+        each(&mut nodes, "serve").await?;
+        costs.start().await?;
+        let begun = Instant::now();
+        let calls = Node::submit_all(&mut nodes, bench.jobs).await?;
+        let took = begun.elapsed();
+        costs.stop().await?;
+        Node::stop_all(nodes).await?;
+        let mut figures = Figures::default();
+        figures.rate(bench.jobs, took);
+        figures.submits(&calls);
+        costs.close(bench.jobs, &mut figures).await?;
+        return Ok(figures);
+    }
     let service = start_submitter(place.open().await?).await?;
     let submits = bench.submits(batch);
     let _shown = bench.progress.show("submitting", bench.jobs, submits.taken.clone());
@@ -46,6 +64,11 @@ pub(crate) async fn drain(bench: &Bench) -> Result<Figures> {
     fill(bench, place.open().await?).await?;
     place.settle().await?;
     let mut costs = Costs::open(&place).await?;
+    if bench.nodes > 1 {
+        let mut figures = on_nodes(bench, &place, costs, false).await?;
+        set_bytes(&place, empty, bench.jobs, &mut figures).await?;
+        return Ok(figures);
+    }
     let (store, meter) = (place.open().await?, Meter::new());
     let _shown = bench.progress.show("draining", bench.jobs, meter.count());
 
@@ -67,9 +90,9 @@ pub(crate) async fn drain(bench: &Bench) -> Result<Figures> {
 }
 
 /// Jobs in one call where jobs are only wanted to be there: the most that is allowed.
-const FILL: u64 = 1_000;
+pub(crate) const FILL: u64 = 1_000;
 
-async fn fill(bench: &Bench, store: Arc<dyn Store>) -> Result {
+pub(crate) async fn fill(bench: &Bench, store: Arc<dyn Store>) -> Result {
     let service = start_submitter(store).await?;
     let submits = Submits { submitters: 2, ..bench.submits(FILL) };
     let _shown = bench.progress.show("filling", bench.jobs, submits.taken.clone());
@@ -83,6 +106,11 @@ pub(crate) async fn end_to_end(bench: &Bench) -> Result<Figures> {
     let place = bench.target.make().await?;
     let empty = probe::bytes(&place).await?;
     let mut costs = Costs::open(&place).await?;
+    if bench.nodes > 1 {
+        let mut figures = on_nodes(bench, &place, costs, true).await?;
+        set_bytes(&place, empty, bench.jobs, &mut figures).await?;
+        return Ok(figures);
+    }
     let meter = Meter::new();
     let node = start_node(place.open().await?, bench.workers, &meter).await?;
     let _shown = bench.progress.show("submitting and running", bench.jobs, meter.count());
@@ -104,6 +132,68 @@ pub(crate) async fn end_to_end(bench: &Bench) -> Result<Figures> {
     costs.close(bench.jobs, &mut figures).await?;
     set_bytes(&place, empty, bench.jobs, &mut figures).await?;
     Ok(figures)
+}
+
+/// Several processes work until all has ended, and submit it first if it is not there.
+async fn on_nodes(bench: &Bench, place: &Throwaway, mut costs: Costs<'_>, submit: bool) -> Result<Figures> {
+    let orders = Orders { work: true, ..bench.orders(1, true) };
+    let mut nodes = Node::start_many(place, bench.nodes, &orders).await?;
+    let looking = start_submitter(place.open().await?).await?;
+    let mut figures = Figures::default();
+    if submit {
+        each(&mut nodes, "serve").await?;
+    }
+    costs.start().await?;
+    let begun = Instant::now();
+    if submit {
+        figures.submits(&Node::submit_all(&mut nodes, bench.jobs).await?);
+    } else {
+        each(&mut nodes, "serve").await?;
+    }
+    until_started(&mut nodes, bench.jobs).await?;
+    until_succeeded(&looking, bench.jobs).await?;
+    let took = begun.elapsed();
+    costs.stop().await?;
+
+    figures.rate(bench.jobs, took);
+    let waits = Node::waits(&mut nodes).await?;
+    if submit {
+        figures.waits(&waits);
+    }
+    Node::stop_all(nodes).await?;
+    looking.shutdown().await;
+    drop(looking);
+    costs.close(bench.jobs, &mut figures).await?;
+    Ok(figures)
+}
+
+/// The raw statements of a scenario, in a place of their own: jobs a second, or nothing where there are no statements.
+pub(crate) async fn raw(bench: &Bench) -> Result<Option<f64>> {
+    use Scenario::{Drain, EndToEnd, Submit, SubmitBulk};
+    let has_raw = matches!(bench.scenario, Submit | SubmitBulk | Drain | EndToEnd);
+    if bench.target == Target::Memory || !has_raw {
+        return Ok(None);
+    }
+    let place = bench.target.make().await?;
+    let batch = if bench.scenario == SubmitBulk { bench.batch } else { 1 };
+    let load = RawLoad {
+        jobs: bench.jobs,
+        submitters: bench.submitters,
+        batch,
+        workers: bench.workers,
+        payload_bytes: bench.payload_bytes,
+    };
+    let took = match bench.scenario {
+        Submit | SubmitBulk => raw::submit(&place, &load).await?,
+        Drain => {
+            fill(bench, place.open().await?).await?;
+            place.settle().await?;
+            raw::drain(&place, &load).await?
+        }
+        EndToEnd => raw::end_to_end(&place, &load).await?,
+        _ => None,
+    };
+    Ok(took.map(|took| bench.jobs as f64 / took.as_secs_f64()))
 }
 
 async fn set_bytes(place: &Throwaway, empty: Option<f64>, jobs: u64, figures: &mut Figures) -> Result {

@@ -25,13 +25,15 @@ pub(crate) async fn run(cli: Cli, out: &mut Out) -> Result {
         return crate::up::run(&global, args, out).await;
     }
     log_to_stderr(&global);
-    if let Command::Bench(args) = &command {
-        // It works in a place of its own, never on the jobs that --db names.
-        return crate::bench::run(&global, args, out).await;
+    // These work in a place of their own, never on the jobs that --db names.
+    match &command {
+        Command::Bench(args) => return crate::bench::run(&global, args, out).await,
+        Command::BenchNode => return crate::bench::run_node(out).await,
+        _ => {}
     }
     let place = Place::of(&global)?;
     match command {
-        Command::Up(_) | Command::Bench(_) => unreachable!("handled above"),
+        Command::Up(_) | Command::Bench(_) | Command::BenchNode => unreachable!("handled above"),
         Command::Submit(args) => submit::submit(&global, &place, args, out).await,
         Command::List(args) => jobs::list(&global, &*place.read().await?, &args, out).await,
         Command::Show(args) => jobs::show(&global, &*place.read().await?, &args, out).await,

@@ -47,7 +47,16 @@ fn every_scenario_reports_its_figures_from_memory() {
 fn a_file_is_measured_and_nothing_of_it_stays() {
     let directory = tempfile::TempDir::new().expect("a directory");
     let store = format!("sqlite:{}", directory.path().join("bench.db").display());
-    every_quick_scenario(&store, "sqlite", &[("drain", &["bytes_per_finished_job"])]);
+    let raw: &[&str] = &["raw_jobs_per_second", "ratio_to_raw"];
+    let also: [(&str, &[&str]); 6] = [
+        ("submit", raw),
+        ("submit-bulk", raw),
+        ("drain", raw),
+        ("drain", &["bytes_per_finished_job"]),
+        ("end-to-end", raw),
+        ("latency", &["raw_p50_ms", "ratio_to_raw"]),
+    ];
+    every_quick_scenario(&store, "sqlite", &also);
     let left: Vec<_> = directory.path().read_dir().expect("it is there").collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -55,14 +64,87 @@ fn a_file_is_measured_and_nothing_of_it_stays() {
 #[test]
 fn a_server_is_measured_in_a_database_that_is_gone_afterwards() {
     let server = PostgresServer::start(PostgresOptions::new()).expect("a throwaway server");
+    let raw: &[&str] = &["raw_jobs_per_second", "ratio_to_raw"];
     let costs: &[&str] =
         &["wal_bytes_per_job", "commits_per_job", "dead_tuples", "bytes_per_finished_job", "server_cpu_us_per_job"];
-    every_quick_scenario(&server.url("postgres"), "postgres", &[("drain", costs), ("end-to-end", costs)]);
+    let also: [(&str, &[&str]); 7] = [
+        ("submit", raw),
+        ("submit-bulk", raw),
+        ("drain", raw),
+        ("drain", costs),
+        ("end-to-end", raw),
+        ("end-to-end", costs),
+        ("latency", &["raw_p50_ms", "ratio_to_raw"]),
+    ];
+    every_quick_scenario(&server.url("postgres"), "postgres", &also);
     assert_eq!(databases(&server), 0);
 
     let idle = bench(&["--store", &server.url("postgres"), "--scenario", "idle", "--seconds", "3"]);
     assert!(idle[0]["queries_per_second"].is_number() && idle[0]["cpu_ms_per_second"].is_number(), "{idle:?}");
     assert_eq!(databases(&server), 0);
+}
+
+#[test]
+fn several_processes_share_a_server() {
+    let server = PostgresServer::start(PostgresOptions::new()).expect("a throwaway server");
+    let url = server.url("postgres");
+    for (scenario, figures) in [
+        ("submit", &["jobs_per_second", "submit_p50_ms"][..]),
+        ("drain", &["jobs_per_second", "cpu_us_per_job"]),
+        ("end-to-end", &["jobs_per_second", "p50_ms", "submit_p50_ms"]),
+        ("latency", &["p50_ms", "ratio_to_raw"]),
+    ] {
+        let jobs = if scenario == "latency" { "5" } else { "300" };
+        let args = ["--store", &url, "--scenario", scenario, "--jobs", jobs, "--nodes", "2", "--no-raw"];
+        let report = &bench(&args)[0];
+        for key in figures {
+            assert!(report[key].is_number(), "{scenario}: {key} in {report}");
+        }
+    }
+    assert_eq!(databases(&server), 0);
+}
+
+/// Runs a stress: whether it passes depends on the machine, that it is judged does not.
+#[track_caller]
+fn stress(args: &[&str], figures: &[&str]) -> Value {
+    let ran = finish(bare(&[&["bench", "--json", "--scenario"], args].concat()));
+    let report: Value = serde_json::from_str(ran.stdout.trim()).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
+    let passed = report["passed"].as_bool().unwrap_or_else(|| panic!("{ran:?}"));
+    assert_eq!(ran.code, if passed { 0 } else { 1 }, "{ran:?}");
+    assert!(report["goal"].is_string(), "{report}");
+    for key in figures {
+        assert!(report[key].is_number(), "{key} in {report}");
+    }
+    report
+}
+
+#[test]
+fn every_stress_is_compared_with_the_same_load_without_it() {
+    let server = PostgresServer::start(PostgresOptions::new()).expect("a throwaway server");
+    let url = server.url("postgres");
+    let ratios = ["jobs_per_second", "baseline_jobs_per_second", "ratio_to_baseline"];
+    let waits = ["ratio_to_baseline", "p99_ms", "baseline_p99_ms", "p99_ratio_to_baseline"];
+    for scenario in ["backlog", "unanalysed", "notify"] {
+        stress(&[scenario, "--store", &url, "--jobs", "2000"], &ratios);
+    }
+    for scenario in ["held-snapshot", "tenants", "bands"] {
+        let report = stress(&[scenario, "--store", &url, "--jobs", "2000", "--seconds", "2"], &waits);
+        let windows = report["windows"].as_array().expect("windows");
+        let stressed = |wanted: bool| windows.iter().filter(move |window| window["stressed"] == wanted).count();
+        assert!(stressed(false) == 2 && stressed(true) == 2, "{report}");
+    }
+    stress(&["retention", "--store", &url, "--jobs", "2000", "--seconds", "3"], &waits);
+    assert_eq!(databases(&server), 0);
+}
+
+#[test]
+fn a_process_is_measured_from_outside() {
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let store = format!("sqlite:{}", directory.path().join("bench.db").display());
+    stress(&["waiting", "--store", &store, "--jobs", "2000"], &["baseline_memory_bytes", "memory_bytes"]);
+    stress(&["sleepers", "--store", &store, "--jobs", "500"], &["memory_bytes"]);
+    stress(&["start", "--store", &store, "--repeats", "1"], &["start_ms"]);
+    assert_eq!(directory.path().read_dir().expect("it is there").count(), 0);
 }
 
 /// Databases of measurements on the server.
@@ -116,7 +198,7 @@ fn several_scenarios_are_a_line_each_and_a_table_for_people() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_by_name() {
-    let wrong: [(&[&str], &str); 7] = [
+    let wrong: [(&[&str], &str); 11] = [
         (&["--scenario", "warp"], "scenario"),
         (&["--jobs", "0"], "jobs"),
         (&["--workers", "0"], "workers"),
@@ -124,6 +206,10 @@ fn what_cannot_be_measured_is_refused_by_name() {
         (&["--store", "sqlite:"], "store"),
         (&["--payload-bytes", "1000000"], "payload_bytes"),
         (&["--batch", "1"], "batch"),
+        (&["--nodes", "2"], "nodes"),
+        (&["--nodes", "0"], "nodes"),
+        (&["--scenario", "held-snapshot"], "store"),
+        (&["--scenario", "sleepers"], "store"),
     ];
     for (args, field) in wrong {
         let ran: Ran = finish(bare(&[&["bench", "--json"], args].concat()));
