@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 pub use meter::hit;
-pub use server::{connect, run_sql_dir};
+pub use server::{clean_up, connect, run_sql_dir, warm_up};
 
 /// The variable with the URL of a PostgreSQL server on which databases may be made and dropped. Ends in `/NAME`.
 pub const DATABASE_VAR: &str = "PEER_DATABASE_URL";

@@ -28,15 +28,46 @@ pub async fn run_sql_dir(url: &str, directory: &str, suffix: &str) {
     }
 }
 
+/// Makes a new server fit to be measured: until it has files of its log to use again, it makes each one anew in the
+/// middle of a run. Writes about a gigabyte of log and lets the server keep the files.
+pub fn warm_up(url: &str) {
+    execute(
+        url,
+        &[
+            "create table warm_up (filler text)",
+            "insert into warm_up select repeat(md5(n::text), 30) from generate_series(1, 1000000) n",
+            "checkpoint",
+            "drop table warm_up",
+            "checkpoint",
+        ],
+    );
+}
+
+/// Removes what the last run has left on the server, before the next one: removing gigabytes in the first second of a
+/// run would slow its commits down.
+pub fn clean_up(url: &str) {
+    execute(url, &[&drop_database(), "checkpoint"]);
+}
+
+fn execute(url: &str, statements: &[&str]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("start the runtime");
+    runtime.block_on(async {
+        let admin = connect(url).await;
+        for statement in statements {
+            admin.batch_execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        }
+    });
+}
+
+fn drop_database() -> String {
+    format!("drop database if exists {DATABASE} with (force)")
+}
+
 /// The URL of an empty database. Whatever was written before is on disk when this returns.
 pub(crate) async fn fresh_database() -> String {
     let base = std::env::var(DATABASE_VAR).unwrap_or_else(|_| panic!("{DATABASE_VAR} is not set"));
     let admin = connect(&base).await;
-    for statement in [
-        format!("drop database if exists {DATABASE} with (force)"),
-        format!("create database {DATABASE}"),
-        "checkpoint".to_owned(),
-    ] {
+    for statement in [drop_database(), format!("create database {DATABASE}"), "checkpoint".to_owned()] {
         admin.batch_execute(&statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
     let cut = base.rfind('/').unwrap_or_else(|| panic!("{DATABASE_VAR} does not end in /NAME"));

@@ -23,12 +23,13 @@ pub(crate) struct Machine {
     pub(crate) windlass_commit: String,
 }
 
-/// What differs from PostgreSQL's own defaults, besides fsync, which is on in both. Checkpoints are kept out of the
-/// runs by the size of the log; each run begins with one.
-pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 5] = [
+/// What differs from PostgreSQL's own defaults, besides the first two, which are on in both. Checkpoints are kept out of
+/// the runs by the size of the log, each run begins with one, and files of the log are used again.
+pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 6] = [
     ("fsync", "on"),
     ("synchronous_commit", "on"),
     ("shared_buffers", "1GB"),
+    ("min_wal_size", "2GB"),
     ("max_wal_size", "8GB"),
     ("max_connections", "200"),
 ];

@@ -142,7 +142,8 @@ fn build_all(places: &Places, peers: &[&'static Peer]) -> Result<Vec<Measured>> 
 /// Every bench of every peer, in turns, so that a change of the machine's speed meets all alike.
 fn measure_all(places: &Places, benches: &[Bench], out: &Path, results: &mut Results) -> Result<()> {
     let server = PostgresServer::start(machine::postgres_options())?;
-    let files = tempfile::tempdir().context("make a directory for files of peers")?;
+    println!("warming up PostgreSQL");
+    windlass_bench::warm_up(&server.admin_url());
     let built: Vec<&'static Peer> =
         results.peers.iter().filter(|measured| measured.not_built.is_none()).map(|measured| measured.peer).collect();
     let wanted = |peer: &Peer, bench: Bench| plan::left_out(peer, bench).is_none();
@@ -154,6 +155,8 @@ fn measure_all(places: &Places, benches: &[Bench], out: &Path, results: &mut Res
     for (number, (repeat, bench, peer)) in (1..).zip(&turns) {
         let words = plan::words(peer, *bench, results.quick);
         let mut program = build::program(places, peer);
+        windlass_bench::clean_up(&server.admin_url());
+        let files = tempfile::tempdir().context("make a directory for files of a run")?;
         program.args(&words).env(DATABASE_VAR, server.admin_url()).env(DIRECTORY_VAR, files.path());
         let end = measure::run(&mut program, Duration::from_secs(plan::patience(*bench)))?;
         println!("[{number}/{}] {} {}: {}", turns.len(), bench.name(), peer.name, in_short(*bench, &end));

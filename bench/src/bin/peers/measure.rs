@@ -21,8 +21,11 @@ const REASON_CHARS: usize = 300;
 /// The figures that a run printed, or why there are none.
 pub(crate) fn run(command: &mut Command, patience: Duration) -> Result<Result<Value, String>> {
     let _lock = Lock::take()?;
-    // What ran before must not have anything left to write.
-    let _ = Command::new("sync").status();
+    // What ran before must not have anything left to write. The second call waits for what the first has made the file
+    // system begin, such as giving back the space of removed files.
+    for _ in 0..2 {
+        let _ = Command::new("sync").status();
+    }
     let end = finish(command, patience)?;
     let line = end.stdout.lines().rev().find(|line| line.starts_with('{'));
     Ok(match (end.success, line.map(serde_json::from_str)) {

@@ -78,8 +78,9 @@ impl Bench {
     }
 }
 
-/// The most jobs a drain has, and the fewer of a quick one.
-const MOST_JOBS: u64 = 200_000;
+/// The most jobs a drain has.
+pub(crate) const MOST_JOBS: u64 = 200_000;
+/// What a quick one has of them: one in so many.
 const QUICK_SHARE: u64 = 4;
 
 /// Why a peer is not asked for a bench, if it is not.
@@ -96,14 +97,19 @@ pub(crate) fn words(peer: &Peer, bench: Bench, quick: bool) -> Vec<String> {
         Bench::Enqueue16 => ("enqueue", pick("n=30000 sub=16 cap=10", "n=10000 sub=16 cap=3"), ""),
         Bench::Enqueue64 => ("enqueue", pick("n=60000 sub=64 cap=10", "n=20000 sub=64 cap=3"), ""),
         Bench::Drain => {
-            let jobs = if quick { (runs.drain_jobs / QUICK_SHARE).max(1_000) } else { runs.drain_jobs };
-            ("drain", format!("n={jobs} cap={}", if quick { 15 } else { 60 }), runs.drain)
+            let (jobs, cap) = (drain_jobs(peer, quick), if quick { 15 } else { 60 });
+            ("drain", format!("n={jobs} cap={cap}"), runs.drain)
         }
         Bench::Latency => ("latency", pick("n=200 gap=20", "n=50 gap=20"), runs.latency),
         Bench::Held => ("held", pick("before=10 during=30", "before=2 during=6"), runs.held),
     };
     let words = [bench, &size, runs.all, own].map(str::split_whitespace);
     words.into_iter().flatten().map(str::to_owned).collect()
+}
+
+/// How many jobs a peer drains.
+pub(crate) fn drain_jobs(peer: &Peer, quick: bool) -> u64 {
+    if quick { (peer.runs.drain_jobs / QUICK_SHARE).max(1_000) } else { peer.runs.drain_jobs }
 }
 
 /// How long a run may take before it is killed, in seconds: its own cap, the time to fill the queue before, and a

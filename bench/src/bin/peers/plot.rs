@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use crate::figures::is_windlass;
-use crate::plan::{Bench, Store};
+use crate::plan::{Bench, MOST_JOBS, Store};
 use crate::report::{Measured, Results, milliseconds, percent, thousands};
 
 /// The pictures: file name, title, text of the file. A bench nobody has figures of has none.
@@ -143,7 +143,9 @@ fn bar(results: &Results, measured: &Measured, bench: Bench) -> Option<Bar> {
         }
         _ => {
             let rate = value("jobs_per_second")?;
-            (rate, None, thousands(rate))
+            let fewer = bench == Bench::Drain && measured.peer.runs.drain_jobs < MOST_JOBS;
+            let jobs = if fewer { format!(" ({} jobs)", thousands(summary.jobs as f64)) } else { String::new() };
+            (rate, None, thousands(rate) + &jobs)
         }
     };
     let look = match () {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::figures::{Run, Summary, is_windlass, metrics, summarise, times_better, windlass_on};
 use crate::machine::{Machine, POSTGRES_SETTINGS};
-use crate::plan::{Bench, Peer, Store, words};
+use crate::plan::{Bench, MOST_JOBS, Peer, Store, drain_jobs, words};
 
 /// Everything that was found out.
 pub(crate) struct Results {
@@ -94,6 +94,21 @@ fn cell(results: &Results, measured: &Measured, bench: Bench) -> String {
     }
 }
 
+/// Which peers drain fewer jobs than the others, because they are slow or become slower the more are waiting.
+fn fewer_jobs(results: &Results) -> String {
+    let peers = results.peers.iter().map(|measured| measured.peer);
+    let jobs = |peer: &Peer| thousands(drain_jobs(peer, results.quick) as f64);
+    let fewer: Vec<String> = peers
+        .filter(|peer| peer.runs.drain_jobs < MOST_JOBS)
+        .map(|peer| format!("{} {}", peer.name, jobs(peer)))
+        .collect();
+    if fewer.is_empty() {
+        String::new()
+    } else {
+        format!("Drained with fewer jobs than the others: {}.\n\n", fewer.join(", "))
+    }
+}
+
 /// What the table leaves out or only marks, a line each.
 fn remarks(results: &Results) -> Vec<String> {
     let mut remarks = Vec::new();
@@ -145,6 +160,7 @@ pub(crate) fn page(results: &Results, plots: &[(String, String)]) -> String {
         results.repeats,
         table(results),
     );
+    text += &fewer_jobs(results);
     text += "In brackets: how many times better Windlass does on the same kind of store (PostgreSQL, or a file of the \
              process); below 1, the peer is ahead. *Held snapshot* is the rate while another transaction holds its \
              snapshot, as a share of the rate before, on PostgreSQL only. `!` marks a run that is not clean, `–` one \
@@ -333,6 +349,7 @@ mod tests {
         for line in [
             "- awa does not build: error: no linker\n",
             "- fang, bulk: has no bulk call\n",
+            "fewer jobs than the others: fang 4,000, awa 50,000.\n",
             "- fang, drain: 3 of 9 jobs were not done in time\n",
             "- windlass-postgres, held: was not run\n",
             "![Drain](drain.svg)\n",
