@@ -1,7 +1,10 @@
 //! From a caller's input to a stored job: `prepare` checks and fills in, the `Submitter` writes. Called by the service.
-//! Concurrent submits share one write: whoever waits when a writer is free goes along, so nobody waits for a timer.
+//! Concurrent submits share one write: whoever waits when a writer is free goes along. One who submits alone is never
+//! held up; where many submit at once, a write waits a moment for those who usually come.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -180,9 +183,10 @@ impl Submitter {
     /// Starts the writers on the current runtime.
     pub(crate) fn start(store: Arc<dyn Store>, local: Arc<dyn BornLeased>) -> Self {
         let (entries, waiting) = mpsc::channel(WAITING_SUBMITS);
-        let waiting = Arc::new(Mutex::new(waiting));
-        for _ in 0..store.writers().max(1) {
-            tokio::spawn(write_entries(store.clone(), local.clone(), waiting.clone()));
+        let writers = store.writers().max(1);
+        let line = Arc::new(WriteLine { waiting: Mutex::new(waiting), callers: Callers::new(writers) });
+        for _ in 0..writers {
+            tokio::spawn(write_entries(store.clone(), local.clone(), line.clone()));
         }
         Submitter { entries }
     }
@@ -195,21 +199,78 @@ impl Submitter {
     }
 }
 
-async fn write_entries(store: Arc<dyn Store>, local: Arc<dyn BornLeased>, waiting: Arc<Mutex<mpsc::Receiver<Entry>>>) {
-    loop {
-        let mut entries = Vec::new();
-        {
-            let mut waiting = waiting.lock().await;
-            let Some(first) = waiting.recv().await else { return };
-            let mut jobs = first.jobs.len();
-            entries.push(first);
-            while jobs < JOBS_PER_WRITE {
-                let Ok(next) = waiting.try_recv() else { break };
-                jobs += next.jobs.len();
-                entries.push(next);
-            }
-        }
+async fn write_entries(store: Arc<dyn Store>, local: Arc<dyn BornLeased>, line: Arc<WriteLine>) {
+    while let Some(entries) = line.gather().await {
+        let callers = entries.len();
         write(&*store, &*local, entries).await;
+        line.callers.left(callers);
+    }
+}
+
+/// Who waits to be written, and how many are usually under way. Shared by the writers.
+struct WriteLine {
+    waiting: Mutex<mpsc::Receiver<Entry>>,
+    callers: Callers,
+}
+
+impl WriteLine {
+    /// The entries of the next write: whoever waits, and those who are about to come back from the write before.
+    async fn gather(&self) -> Option<Vec<Entry>> {
+        let mut waiting = self.waiting.lock().await;
+        let first = waiting.recv().await?;
+        let mut jobs = first.jobs.len();
+        let mut entries = vec![first];
+        let patience = tokio::time::sleep(GATHER_AT_MOST);
+        let mut patience = std::pin::pin!(patience);
+        while jobs < JOBS_PER_WRITE {
+            let next = match waiting.try_recv() {
+                Ok(next) => Some(next),
+                Err(_) if entries.len() >= self.callers.expected() => None,
+                Err(_) => tokio::select! {
+                    biased;
+                    next = waiting.recv() => next,
+                    () = &mut patience => None,
+                },
+            };
+            let Some(next) = next else { break };
+            jobs += next.jobs.len();
+            entries.push(next);
+        }
+        self.callers.came(entries.len());
+        Some(entries)
+    }
+}
+
+/// How long a write waits for callers that are usually there. One who submits alone never waits; when many have just
+/// stopped, the next few writes do. As short as the runtime's timer can be.
+const GATHER_AT_MOST: Duration = Duration::from_millis(1);
+
+/// How many callers submit at the same time, as seen lately.
+struct Callers {
+    writers: usize,
+    under_way: AtomicUsize,
+    lately: AtomicUsize,
+}
+
+impl Callers {
+    fn new(writers: usize) -> Self {
+        Callers { writers, under_way: AtomicUsize::new(0), lately: AtomicUsize::new(0) }
+    }
+
+    /// How many a write may expect: three quarters of its share, so that nobody waits for the last one.
+    fn expected(&self) -> usize {
+        self.lately.load(Ordering::Relaxed) * 3 / (4 * self.writers)
+    }
+
+    /// Takes note of a write with so many: more are believed at once, fewer by half.
+    fn came(&self, callers: usize) {
+        let now = self.under_way.fetch_add(callers, Ordering::Relaxed) + callers;
+        let lately = self.lately.load(Ordering::Relaxed);
+        self.lately.store(now.max((lately + now) / 2), Ordering::Relaxed);
+    }
+
+    fn left(&self, callers: usize) {
+        self.under_way.fetch_sub(callers, Ordering::Relaxed);
     }
 }
 
@@ -266,7 +327,6 @@ mod tests {
     use super::*;
     use crate::job::BatchId;
     use crate::tenant::TenantId;
-    use std::time::Duration;
     use uuid::Uuid;
 
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -279,6 +339,25 @@ mod tests {
 
     fn refused(options: SubmitOptions) -> String {
         prepared(options).expect_err("refused").field
+    }
+
+    #[test]
+    fn a_lone_caller_expects_nobody_and_many_expect_their_share() {
+        let callers = Callers::new(2);
+        for _ in 0..3 {
+            callers.came(1);
+            callers.left(1);
+        }
+        assert_eq!(callers.expected(), 0);
+        callers.came(20);
+        callers.came(44);
+        assert_eq!(callers.expected(), 24);
+        callers.left(64);
+        (0..7).for_each(|_| {
+            callers.came(1);
+            callers.left(1);
+        });
+        assert_eq!(callers.expected(), 0, "those who have gone are soon forgotten");
     }
 
     #[test]
