@@ -20,6 +20,7 @@ pub(crate) enum Figure {
     RatioToRaw,
     BaselineJobsPerSecond,
     RatioToBaseline,
+    BaselineP50,
     BaselineP99,
     P99RatioToBaseline,
     P50,
@@ -46,13 +47,14 @@ pub(crate) enum Figure {
 
 impl Figure {
     /// Every figure, in the order of the table.
-    pub(crate) const ALL: [Figure; 28] = [
+    pub(crate) const ALL: [Figure; 29] = [
         Figure::JobsPerSecond,
         Figure::RawJobsPerSecond,
         Figure::RawP50,
         Figure::RatioToRaw,
         Figure::BaselineJobsPerSecond,
         Figure::RatioToBaseline,
+        Figure::BaselineP50,
         Figure::BaselineP99,
         Figure::P99RatioToBaseline,
         Figure::P50,
@@ -86,6 +88,7 @@ impl Figure {
             Figure::RatioToRaw => ("ratio_to_raw", "ratio to raw", 2),
             Figure::BaselineJobsPerSecond => ("baseline_jobs_per_second", "without stress, jobs/s", 0),
             Figure::RatioToBaseline => ("ratio_to_baseline", "ratio to without", 2),
+            Figure::BaselineP50 => ("baseline_p50_ms", "without stress, wait p50, ms", 3),
             Figure::BaselineP99 => ("baseline_p99_ms", "without stress, wait p99, ms", 3),
             Figure::P99RatioToBaseline => ("p99_ratio_to_baseline", "wait p99, ratio to without", 2),
             Figure::P50 => ("p50_ms", "wait p50, ms", 3),
