@@ -1,9 +1,11 @@
-//! The automation of this repository: `cargo xtask test` and `cargo xtask tidy`. Called by people and by `.ci/run`.
+//! The automation of this repository: `cargo xtask test`, `tidy` and `bench`. Called by people and by `.ci/run`.
 //! Nothing here is part of what users get.
 
 #![expect(clippy::print_stdout, reason = "a command that people run speaks on its standard output")]
 
+mod bench;
 mod examples;
+mod floors;
 mod step;
 mod test;
 mod tidy;
@@ -27,6 +29,8 @@ enum Task {
     Test(test::Arguments),
     /// Checks what no compiler does: leftovers, paths of one machine, first lines, links of the documentation.
     Tidy,
+    /// Measures Windlass: beside other job queues with the same work, or against its own floors; see bench/README.md.
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +50,7 @@ fn run(arguments: Arguments) -> Result<bool> {
     match arguments.task {
         Task::Test(arguments) => test::run(&root, &arguments),
         Task::Tidy => tidy::run(&root).map(|()| true),
+        Task::Bench(arguments) => bench::run(&root, &arguments),
     }
 }
 

@@ -18,6 +18,10 @@ use crate::args::Cli;
 use crate::error::CliError;
 use crate::output::Out;
 
+/// Jobs are made on one thread and dropped on another, which the system's allocator does under a lock.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

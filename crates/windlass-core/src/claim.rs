@@ -16,6 +16,9 @@ const RARE_QUEUES_EVERY: Duration = Duration::from_millis(800);
 /// The most one claim asks for: beyond this, a larger claim only makes its jobs wait for one another.
 const JOBS_PER_CLAIM: usize = 2_000;
 
+/// How long an idle node waits without being told of anything before it looks all the same.
+const LOOK_REGARDLESS: Duration = Duration::from_secs(30);
+
 /// Wait after a failed claim, growing to the poll interval.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
@@ -59,8 +62,10 @@ impl Worker {
                     if more {
                         self.backlog.store(true, Ordering::Release);
                     }
+                    self.idle.store(nothing, Ordering::Release);
                     if nothing {
-                        self.wait_until(wake, jittered(self.config.poll)).await;
+                        // A survey tells if something becomes ready that nobody told this node of.
+                        self.wait_until(wake, jittered(LOOK_REGARDLESS.max(self.config.poll))).await;
                     }
                 }
                 Err(error) => {

@@ -3,17 +3,22 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::{JobError, Reason};
-use crate::store::{self, Claim, LeaseId, Transition};
+use crate::store::{self, Claim, LeaseId, Survey, Transition};
 use crate::worker::Worker;
 
 /// Jobs that one step of maintenance touches at most, so that none of them holds the store up.
 const STEP: usize = 5_000;
 
-/// How often lost nodes are looked for and pauses are read: recovery takes the lease plus at most a second.
+/// How often the store is asked whether there is anything to do, at least: recovery takes the lease plus at most a
+/// second, and so does a job that nobody was told of.
 const LOOK_EVERY: Duration = Duration::from_millis(800);
+
+/// After this long a step is taken whatever the looks said.
+const REGARDLESS: Duration = Duration::from_secs(30);
 
 /// How often slow-moving things are looked at: gates that a crash left closed, expired jobs, blocked handlers.
 const TIDY_EVERY: Duration = Duration::from_secs(2);
@@ -34,7 +39,8 @@ impl Worker {
                     if promoted.jobs > 0 {
                         self.jobs_are_ready();
                     }
-                    promoted.next_in.unwrap_or(self.config.poll).min(self.config.poll)
+                    // What comes up earlier meanwhile is heard of, or found by a survey.
+                    promoted.next_in.unwrap_or(REGARDLESS).min(REGARDLESS)
                 }
                 Err(error) => {
                     tracing::warn!(%error, "could not promote due jobs");
@@ -49,9 +55,39 @@ impl Worker {
         }
     }
 
+    /// Asks the store now and then whether there is anything to do, and starts it, until the node stops.
+    pub(crate) async fn survey_now_and_then(self: Arc<Self>) {
+        while !self.stopped.is_cancelled() {
+            let queues = match self.idle.load(Ordering::Acquire) {
+                true => self.queues(1, true).into_iter().map(|(queue, _)| queue).collect(),
+                false => Vec::new(),
+            };
+            match self.store.survey(self.config.lease, &queues).await {
+                Ok(survey) => self.act_on(survey),
+                Err(error) => tracing::warn!(%error, "could not look for work"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY.min(self.config.poll)) => {}
+                () = self.stopped.cancelled() => {}
+            }
+        }
+    }
+
+    fn act_on(&self, survey: Survey) {
+        self.set_pauses(survey.pauses);
+        if survey.ready {
+            self.wake.notify_one();
+        }
+        if survey.due {
+            self.wake_maintenance.notify_one();
+        }
+        self.chores.lost.fetch_or(survey.lost, Ordering::AcqRel);
+        self.chores.untidy.fetch_or(survey.untidy, Ordering::AcqRel);
+    }
+
     /// Recovers, opens gates, expires and cleans, until the node stops.
     pub(crate) async fn look_after(self: Arc<Self>) {
-        let (mut tidied, mut cleaned, mut missing) = (None, None, None);
+        let (mut recovered, mut tidied, mut cleaned, mut missing) = (None, None, None, None);
         let missing_every = (self.config.handler_missing_after / 10).clamp(LOOK_EVERY, Duration::from_secs(60));
         let due = |last: &mut Option<Instant>, every: Duration| {
             let due = last.is_none_or(|at| at.elapsed() >= every);
@@ -61,7 +97,10 @@ impl Worker {
             due
         };
         while !self.stopped.is_cancelled() {
-            let mut steps = self.recover_and_read_pauses().await;
+            let mut steps = Ok(());
+            if self.chores.lost.swap(false, Ordering::AcqRel) || due(&mut recovered, REGARDLESS) {
+                steps = self.recover().await;
+            }
             if steps.is_ok() && due(&mut tidied, TIDY_EVERY) {
                 steps = self.tidy().await;
             }
@@ -81,8 +120,7 @@ impl Worker {
         }
     }
 
-    async fn recover_and_read_pauses(&self) -> store::Result<()> {
-        self.read_pauses().await?;
+    async fn recover(&self) -> store::Result<()> {
         if !self.config.maintenance {
             return Ok(());
         }
@@ -95,8 +133,12 @@ impl Worker {
                 node.0
             );
         }
+        if !recovered.nodes.is_empty() {
+            // Once more soon: a claim of theirs that was under way may have left jobs after this look.
+            self.chores.lost.store(true, Ordering::Release);
+        }
         if !recovered.jobs.is_empty() {
-            self.look_everywhere.store(true, std::sync::atomic::Ordering::Release);
+            self.look_everywhere.store(true, Ordering::Release);
             self.jobs_are_ready();
         }
         Ok(())
@@ -104,7 +146,7 @@ impl Worker {
 
     async fn tidy(&self) -> store::Result<()> {
         self.write_off_overdue().await;
-        if !self.config.maintenance {
+        if !self.config.maintenance || !self.chores.untidy.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         self.store.expire(STEP).await?;
@@ -170,7 +212,7 @@ impl Worker {
     }
 
     pub(crate) fn jobs_are_ready(&self) {
-        self.backlog.store(true, std::sync::atomic::Ordering::Release);
+        self.backlog.store(true, Ordering::Release);
         self.wake.notify_one();
         self.store.wake_others();
     }

@@ -11,17 +11,44 @@ use crate::tenant::TenantId;
 
 /// JSON text that has been checked: it parses, is not too deep and has no NUL.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Payload(Arc<str>);
+pub struct Payload(Text);
+
+/// `null` is what most handlers return and many take, so it costs nothing.
+#[derive(Clone)]
+enum Text {
+    Null,
+    Json(Arc<str>),
+}
+
+impl Text {
+    fn as_str(&self) -> &str {
+        match self {
+            Text::Null => "null",
+            Text::Json(text) => text,
+        }
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Text) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Text {}
 
 impl Payload {
     /// JSON `null`.
     pub fn null() -> Self {
-        Payload("null".into())
+        Payload(Text::Null)
     }
 
     /// Serializes `value`; fails where it cannot be JSON or breaks a limit of `field`.
     pub fn encode<T: Serialize + ?Sized>(field: &str, value: &T, max_bytes: usize) -> Result<Self, InvalidInput> {
         let text = serde_json::to_string(value).map_err(|e| InvalidInput::new(field, e.to_string()))?;
+        if text == "null" {
+            return Ok(Payload::null());
+        }
         // What serde wrote is JSON; size, depth and NUL are still open.
         Payload::check(field, text, max_bytes)
     }
@@ -42,35 +69,36 @@ impl Payload {
             return Err(InvalidInput::new(field, format!("nested deeper than {MAX_DEPTH} levels")));
         }
         serde_json::from_str::<Checked>(&text).map_err(|e| InvalidInput::new(field, format!("not JSON: {e}")))?;
-        Ok(Payload(text))
+        Ok(Payload(Text::Json(text)))
     }
 
     /// Trusts text that a store kept.
     pub fn from_store(text: impl Into<Arc<str>>) -> Self {
-        Payload(text.into())
+        Payload(Text::Json(text.into()))
     }
 
     /// The JSON text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 
     /// Reads it as `T`.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(&self.0)
+        serde_json::from_str(self.as_str())
     }
 }
 
 impl fmt::Debug for Payload {
     /// Only the size: payloads do not belong in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Payload({} bytes)", self.0.len())
+        write!(f, "Payload({} bytes)", self.as_str().len())
     }
 }
 
 impl Serialize for Payload {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let raw: &serde_json::value::RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        let raw: &serde_json::value::RawValue =
+            serde_json::from_str(self.as_str()).map_err(serde::ser::Error::custom)?;
         raw.serialize(serializer)
     }
 }
@@ -78,7 +106,7 @@ impl Serialize for Payload {
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
-        Ok(Payload(raw.get().into()))
+        Ok(Payload::from_store(raw.get()))
     }
 }
 

@@ -857,6 +857,7 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     );
     let _ = worker.finisher.set(finisher);
     tokio::spawn(Watchers::look(Arc::downgrade(&worker.watchers), worker.store.clone()));
+    tokio::spawn(worker.clone().survey_now_and_then());
     tokio::spawn(worker.clone().look_after());
     tokio::spawn(worker.clone().save_progress_now_and_then());
     tokio::spawn(worker.clone().hear_others());

@@ -1,6 +1,6 @@
-//! Non-restartable work (SUB-11): closures that cannot be stored run from a bounded channel in this process, with the
-//! same context, status, cancel and timeout as stored jobs. Called by the service. Nothing here is written anywhere, and
-//! nothing survives the process.
+//! Non-restartable work (SUB-11): closures that cannot be stored run in this process, a bounded number waiting and a bounded
+//! number at once, with the same context, status, cancel and timeout as stored jobs. Called by the service. Nothing here
+//! is written anywhere, and nothing survives the process.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
 use crate::clock::Timestamp;
 use crate::config::Config;
@@ -53,11 +52,17 @@ const REMEMBERED: usize = 10_000;
 
 /// The spawned jobs of this process.
 pub(crate) struct LocalJobs {
-    waiting: mpsc::Sender<BoxFuture<'static, ()>>,
-    jobs: Mutex<Known>,
+    /// Room for those that wait, and for those that run; who waits for the second is served in turn.
+    waiting: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
+    handlers: tokio::runtime::Handle,
+    jobs: [Mutex<Known>; SHARDS],
     timeout: Duration,
     grace: Duration,
 }
+
+/// Parts that the jobs are kept in, so that callers and workers seldom wait for one another.
+const SHARDS: usize = 16;
 
 #[derive(Default)]
 struct Known {
@@ -103,24 +108,25 @@ impl AttemptLink for LocalLink {
 }
 
 impl LocalJobs {
-    /// Starts the dispatcher on the handlers' runtime.
+    /// Nothing runs yet; what is spawned will run on the handlers' runtime.
     pub(crate) fn start(config: &Config, handlers: &tokio::runtime::Handle) -> Arc<LocalJobs> {
-        let (waiting, mut next) = mpsc::channel::<BoxFuture<'static, ()>>(config.spawn_capacity.max(1));
-        let slots = Arc::new(Semaphore::new(config.spawn_concurrency.max(1)));
-        let spawner = handlers.clone();
-        handlers.spawn(async move {
-            while let Ok(slot) = slots.clone().acquire_owned().await {
-                let Some(job) = next.recv().await else { return };
-                spawner.spawn(async move {
-                    job.await;
-                    drop(slot);
-                });
-            }
-        });
-        Arc::new(LocalJobs { waiting, jobs: Mutex::default(), timeout: config.timeout, grace: config.grace })
+        Arc::new(LocalJobs {
+            waiting: Arc::new(Semaphore::new(config.spawn_capacity.clamp(1, Semaphore::MAX_PERMITS))),
+            slots: Arc::new(Semaphore::new(config.spawn_concurrency.clamp(1, Semaphore::MAX_PERMITS))),
+            handlers: handlers.clone(),
+            jobs: Default::default(),
+            timeout: config.timeout,
+            grace: config.grace,
+        })
     }
 
-    /// Takes a closure, or answers `Backpressure` at once when the channel is full.
+    fn shard(&self, id: JobId) -> &Mutex<Known> {
+        // Milliseconds and sequence: one of them differs from job to job.
+        let id = id.as_i64().unsigned_abs() as usize;
+        &self.jobs[((id >> 22) + (id & 0xfff)) % SHARDS]
+    }
+
+    /// Takes a closure, or answers `Backpressure` at once when too many wait.
     pub(crate) fn spawn<T, F, Fut>(
         self: &Arc<Self>,
         ctx: &SecurityContext,
@@ -134,22 +140,24 @@ impl LocalJobs {
         F: FnOnce(JobContext) -> Fut + Send + 'static,
         Fut: Future<Output = Result<T, JobError>> + Send + 'static,
     {
-        let place = self.waiting.try_reserve().map_err(|full| match full {
-            mpsc::error::TrySendError::Full(()) => Error::Backpressure("the channel of spawned jobs"),
-            mpsc::error::TrySendError::Closed(()) => Error::ShutDown,
+        let place = self.waiting.clone().try_acquire_owned().map_err(|full| match full {
+            TryAcquireError::NoPermits => Error::Backpressure("the line of spawned jobs"),
+            TryAcquireError::Closed => Error::ShutDown,
         })?;
         let link = Arc::new(LocalLink::default());
         let context = JobContext::new(local_job(ctx, id, name, now()), NodeId(0), Duration::ZERO, link.clone());
         let state = State { status: Status::Pending, error: None, started_at: None, finished_at: None };
         let job = Arc::new(LocalJob { context, link, state: Mutex::new(state) });
-        self.jobs.lock().by_id.insert(id, job.clone());
+        self.shard(id).lock().by_id.insert(id, job.clone());
         let (reply, result) = oneshot::channel();
         let this = self.clone();
-        place.send(Box::pin(async move {
+        self.handlers.spawn(async move {
+            let Ok(_slot) = this.slots.acquire().await else { return };
+            drop(place);
             let ended = this.run(&job, &now, code).await;
             this.ended(&job, now(), ended.as_ref().err());
             let _ = reply.send(ended);
-        }));
+        });
         Ok(Spawned { id, result })
     }
 
@@ -208,9 +216,10 @@ impl LocalJobs {
             state.error = error.cloned();
             state.finished_at = Some(now);
         }
-        let mut jobs = self.jobs.lock();
-        jobs.ended.push_back(job.context.job_id());
-        if jobs.ended.len() > REMEMBERED
+        let id = job.context.job_id();
+        let mut jobs = self.shard(id).lock();
+        jobs.ended.push_back(id);
+        if jobs.ended.len() > REMEMBERED / SHARDS
             && let Some(oldest) = jobs.ended.pop_front()
         {
             jobs.by_id.remove(&oldest);
@@ -219,13 +228,13 @@ impl LocalJobs {
 
     /// A spawned job, if it is one and in the scope.
     pub(crate) fn get(&self, scope: Scope, id: JobId) -> Option<JobRecord> {
-        let job = self.jobs.lock().by_id.get(&id).cloned()?;
+        let job = self.shard(id).lock().by_id.get(&id).cloned()?;
         scope.covers(job.context.tenant()).then(|| job.record())
     }
 
     /// Cancels a spawned job, if it is one and in the scope.
     pub(crate) fn cancel(&self, scope: Scope, id: JobId) -> Option<CancelReply> {
-        let job = self.jobs.lock().by_id.get(&id).cloned()?;
+        let job = self.shard(id).lock().by_id.get(&id).cloned()?;
         if !scope.covers(job.context.tenant()) {
             return None;
         }
@@ -239,13 +248,17 @@ impl LocalJobs {
 
     /// Jobs that wait or run.
     pub(crate) fn unfinished(&self) -> usize {
-        let jobs = self.jobs.lock();
-        jobs.by_id.len() - jobs.ended.len()
+        let unfinished = |jobs: &Mutex<Known>| {
+            let jobs = jobs.lock();
+            jobs.by_id.len() - jobs.ended.len()
+        };
+        self.jobs.iter().map(unfinished).sum()
     }
 
     /// Asks everything to stop.
     pub(crate) fn stop(&self) {
-        let jobs: Vec<_> = self.jobs.lock().by_id.values().cloned().collect();
+        let jobs: Vec<_> =
+            self.jobs.iter().flat_map(|jobs| jobs.lock().by_id.values().cloned().collect::<Vec<_>>()).collect();
         jobs.iter().for_each(|job| job.context.attempt_state().stop_for(Stop::Interrupted));
     }
 }

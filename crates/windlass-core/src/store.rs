@@ -122,6 +122,15 @@ pub trait Store: Send + Sync + 'static {
 
     // ---- maintenance: every step is bounded, repeatable, and safe on several nodes at once
 
+    /// What there is to do, in one look: so that an idle node asks one question instead of one per step. A wrong yes
+    /// costs a step that finds nothing; a wrong no delays the step until the next look. `lease` is as in
+    /// [`Store::recover`]; `queues` are those an idle node waits on, empty if it does not wait. Without a quick way to
+    /// tell, everything may have work.
+    async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {
+        let _ = lease;
+        Ok(Survey { pauses: self.pauses().await?, ready: !queues.is_empty(), due: true, lost: true, untidy: true })
+    }
+
     /// Makes due jobs ready, at most `limit`.
     async fn promote(&self, limit: usize) -> Result<Promoted>;
 
@@ -301,6 +310,21 @@ pub struct Submitted {
     pub id: JobId,
     /// Whether another job holds its key, so that nothing was stored.
     pub duplicate: bool,
+}
+
+/// What maintenance and an idle node may find to do ([`Store::survey`]).
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// The pauses in force.
+    pub pauses: Vec<Pause>,
+    /// Whether jobs may be ready in the queues asked for.
+    pub ready: bool,
+    /// Whether scheduled jobs may be due.
+    pub due: bool,
+    /// Whether a node may be lost.
+    pub lost: bool,
+    /// Whether jobs may have expired, or gates may be open.
+    pub untidy: bool,
 }
 
 /// What a node can take.

@@ -22,7 +22,7 @@ use crate::payload::Payload;
 use crate::priority::BandShares;
 use crate::run::cut_output;
 use crate::store::{
-    self, Beat, Fence, Finish, Gate, LeaseId, NewNode, NodeId, PauseTarget, ProgressReport, Store, Transition,
+    self, Beat, Fence, Finish, Gate, LeaseId, NewNode, NodeId, Pause, PauseTarget, ProgressReport, Store, Transition,
 };
 use crate::submit::{BornLeased, Elsewhere, Reservation, is_born_leased};
 use crate::watch::Watchers;
@@ -49,6 +49,10 @@ pub(crate) struct Worker {
     pub(crate) bands: Mutex<BandShares>,
     /// Whether jobs may be waiting that this node could run. While it is set, nothing is born leased.
     pub(crate) backlog: AtomicBool,
+    /// Whether the last claim found nothing, so that the node waits to be told.
+    pub(crate) idle: AtomicBool,
+    /// What the last looks found for maintenance to do.
+    pub(crate) chores: Chores,
     /// Whether the next claim looks at all queues: something is known to be in one that is looked at now and then.
     pub(crate) look_everywhere: AtomicBool,
     /// Something may be ready.
@@ -62,6 +66,13 @@ pub(crate) struct Worker {
     pub(crate) stopping: CancellationToken,
     /// Fires when everything ends.
     pub(crate) stopped: CancellationToken,
+}
+
+/// Steps of maintenance that may have something to do.
+#[derive(Default)]
+pub(crate) struct Chores {
+    pub(crate) lost: AtomicBool,
+    pub(crate) untidy: AtomicBool,
 }
 
 /// Who this process is in the store. A node that was declared dead becomes another one.
@@ -128,6 +139,8 @@ impl Worker {
             suspect: Mutex::default(),
             bands: Mutex::default(),
             backlog: AtomicBool::new(true),
+            idle: AtomicBool::new(false),
+            chores: Chores::default(),
             look_everywhere: AtomicBool::new(false),
             wake: Notify::new(),
             wake_maintenance: Notify::new(),
@@ -264,14 +277,18 @@ impl Worker {
 
     /// Reads the pauses in force.
     pub(crate) async fn read_pauses(&self) -> store::Result<()> {
-        let targets: HashSet<PauseTarget> = self.store.pauses().await?.into_iter().map(|pause| pause.target).collect();
+        self.set_pauses(self.store.pauses().await?);
+        Ok(())
+    }
+
+    pub(crate) fn set_pauses(&self, pauses: Vec<Pause>) {
+        let targets: HashSet<PauseTarget> = pauses.into_iter().map(|pause| pause.target).collect();
         let mut pauses = self.pauses.write();
         let was_paused = pauses.all;
         *pauses = Pauses { all: targets.contains(&PauseTarget::All), targets };
         if was_paused && !pauses.all {
             self.wake.notify_one();
         }
-        Ok(())
     }
 
     pub(crate) fn all_paused(&self) -> bool {

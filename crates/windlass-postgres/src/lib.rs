@@ -32,7 +32,7 @@ use windlass_core::fair::Line;
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, LeaseId,
     NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts,
+    Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
 };
 use windlass_core::{
     HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Scope, Status, Timestamp,
@@ -446,6 +446,10 @@ impl Store for PgStore {
 
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         steer::audit_log(self, scope, filter).await
+    }
+
+    async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {
+        maintain::survey(self, lease, queues).await
     }
 
     async fn promote(&self, limit: usize) -> Result<Promoted> {

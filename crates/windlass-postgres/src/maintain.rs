@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 use windlass_core::store::{
-    Beat, Error, Fence, LeaseId, NewNode, NodeId, NodeLease, NodeRecord, Promoted, Recovered, Result, SLOT_QUARANTINE,
+    Beat, Error, Fence, LeaseId, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, Promoted, Recovered,
+    Result, SLOT_QUARANTINE, Survey,
 };
 use windlass_core::{JobId, MachineSlot, Timestamp};
 
@@ -100,15 +101,7 @@ pub(crate) async fn nodes(store: &PgStore) -> Result<Vec<NodeRecord>> {
 }
 
 pub(crate) async fn promote(store: &PgStore, limit: usize) -> Result<Promoted> {
-    fold_if_due(store).await;
-    let from = {
-        let mut cursors = store.shared.cursors.0.lock();
-        let sweep = cursors.due_swept.is_none_or(|at| at.elapsed() >= DUE_SWEEP);
-        if sweep {
-            cursors.due_swept = Some(Instant::now());
-        }
-        cursors.due.filter(|_| !sweep).unwrap_or(Timestamp::MIN)
-    };
+    let from = due_from(store, true);
     let params: [Param<'_>; 2] = [(&Time(from), Type::TIMESTAMPTZ), (&bounded(limit), Type::INT4)];
     let row = store.shared.pools.maintain.query_one(Access::Write, include_str!("sql/promote.sql"), &params).await?;
     let last: Option<Time> = row.get(2);
@@ -119,6 +112,40 @@ pub(crate) async fn promote(store: &PgStore, limit: usize) -> Result<Promoted> {
     Ok(Promoted {
         jobs: row.get::<_, i32>(0) as usize,
         next_in: next.map(|micros| Duration::from_micros(micros.max(0) as u64)),
+    })
+}
+
+/// From when on due jobs are looked for: mostly from where promotion stands, now and then from the very front.
+fn due_from(store: &PgStore, promoting: bool) -> Timestamp {
+    let mut cursors = store.shared.cursors.0.lock();
+    let sweep = cursors.due_swept.is_none_or(|at| at.elapsed() >= DUE_SWEEP);
+    if sweep && promoting {
+        cursors.due_swept = Some(Instant::now());
+    }
+    cursors.due.filter(|_| !sweep).unwrap_or(Timestamp::MIN)
+}
+
+pub(crate) async fn survey(store: &PgStore, lease: Duration, queues: &[String]) -> Result<Survey> {
+    fold_if_due(store).await;
+    let params: [Param<'_>; 3] = [
+        (&seconds(lease), Type::FLOAT8),
+        (&queues, Type::TEXT_ARRAY),
+        (&Time(due_from(store, false)), Type::TIMESTAMPTZ),
+    ];
+    let row = store.shared.pools.maintain.query_one(Access::Read, include_str!("sql/survey.sql"), &params).await?;
+    let targets: Vec<String> = row.get(0);
+    let bys: Vec<String> = row.get(1);
+    let reasons: Vec<String> = row.get(2);
+    let ats: Vec<Time> = row.get(3);
+    let pause = |((target, by), (reason, Time(at))): ((String, String), (String, Time))| {
+        Some(Pause { target: PauseTarget::parse(&target)?, by, reason, at })
+    };
+    Ok(Survey {
+        pauses: targets.into_iter().zip(bys).zip(reasons.into_iter().zip(ats)).filter_map(pause).collect(),
+        ready: row.get(4),
+        due: row.get(5),
+        lost: row.get(6),
+        untidy: row.get(7),
     })
 }
 

@@ -2,14 +2,16 @@
 //! All of it is a hint; with listening switched off everything still works, a poll later.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 
-use crate::connect::{Access, Pool};
+use crate::connect::{Access, Param, Pool};
 
 /// The most often a process notifies: each one takes a lock that serializes commits in the whole server.
 const NOTIFY_EVERY: Duration = Duration::from_millis(5);
@@ -22,16 +24,44 @@ const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 /// Both directions of wake-ups.
 pub(crate) struct Wake {
     outgoing: Arc<Notify>,
-    incoming: Arc<Notify>,
+    heard: Arc<Heard>,
+}
+
+/// What is heard from others.
+struct Heard {
+    /// Marks what this process says, so that it does not wake itself: it knows what it has submitted.
+    own: String,
+    /// How many in this process wait to be told, and whether there ever was more than one: then what one of them says
+    /// is news to the others.
+    waiting: AtomicUsize,
+    shared: AtomicBool,
+    incoming: Notify,
+}
+
+impl Heard {
+    /// Wakes all who wait, and the next who comes: a wake-up between two waits must not be lost.
+    fn woken(&self) {
+        self.incoming.notify_waiters();
+        self.incoming.notify_one();
+    }
+
+    fn said(&self, by: &str) {
+        if by != self.own || self.shared.load(Ordering::Acquire) {
+            self.woken();
+        }
+    }
 }
 
 impl Wake {
     /// Starts the background tasks on the store's own runtime; they end with it.
     pub(crate) fn start(runtime: &Handle, pool: Pool, config: Config, listen: bool) -> Self {
-        let wake = Wake { outgoing: Arc::default(), incoming: Arc::default() };
+        let own = uuid::Uuid::new_v4().to_string();
+        let heard =
+            Heard { own, waiting: AtomicUsize::new(0), shared: AtomicBool::new(false), incoming: Notify::new() };
+        let wake = Wake { outgoing: Arc::default(), heard: Arc::new(heard) };
         if listen {
-            runtime.spawn(notify(pool, wake.outgoing.clone()));
-            runtime.spawn(listen_for_ever(config, wake.incoming.clone()));
+            runtime.spawn(notify(pool, wake.outgoing.clone(), wake.heard.own.clone()));
+            runtime.spawn(listen_for_ever(config, wake.heard.clone()));
         }
         wake
     }
@@ -44,24 +74,38 @@ impl Wake {
     /// Tells other processes, and whoever waits in this one.
     pub(crate) fn wake_all(&self) {
         self.wake_others();
-        woken(&self.incoming);
+        self.heard.woken();
     }
 
     pub(crate) async fn wait(&self) {
-        self.incoming.notified().await;
+        let _one_more = Waiting::new(&self.heard);
+        self.heard.incoming.notified().await;
     }
 }
 
-/// Wakes all who wait, and the next who comes: a wake-up between two waits must not be lost.
-fn woken(incoming: &Notify) {
-    incoming.notify_waiters();
-    incoming.notify_one();
+/// Counts one who waits.
+struct Waiting<'a>(&'a Heard);
+
+impl<'a> Waiting<'a> {
+    fn new(heard: &'a Heard) -> Self {
+        if heard.waiting.fetch_add(1, Ordering::AcqRel) > 0 {
+            heard.shared.store(true, Ordering::Release);
+        }
+        Waiting(heard)
+    }
 }
 
-async fn notify(pool: Pool, outgoing: Arc<Notify>) {
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+async fn notify(pool: Pool, outgoing: Arc<Notify>, own: String) {
     loop {
         outgoing.notified().await;
-        if let Err(error) = pool.query(Access::Read, "select pg_notify('windlass_wake', '')", &[]).await {
+        let params: [Param<'_>; 1] = [(&own, Type::TEXT)];
+        if let Err(error) = pool.query(Access::Read, "select pg_notify('windlass_wake', $1)", &params).await {
             tracing::debug!(%error, "other processes were not woken; they will poll");
             tokio::time::sleep(RECONNECT_AFTER).await;
         }
@@ -69,9 +113,9 @@ async fn notify(pool: Pool, outgoing: Arc<Notify>) {
     }
 }
 
-async fn listen_for_ever(config: Config, incoming: Arc<Notify>) {
+async fn listen_for_ever(config: Config, heard: Arc<Heard>) {
     loop {
-        if let Err(error) = listen(&config, &incoming).await {
+        if let Err(error) = listen(&config, &heard).await {
             tracing::debug!(%error, "not listening for wake-ups; polling meanwhile");
         }
         tokio::time::sleep(RECONNECT_AFTER).await;
@@ -79,21 +123,21 @@ async fn listen_for_ever(config: Config, incoming: Arc<Notify>) {
 }
 
 /// Listens until the connection fails.
-async fn listen(config: &Config, incoming: &Arc<Notify>) -> Result<(), tokio_postgres::Error> {
+async fn listen(config: &Config, heard: &Arc<Heard>) -> Result<(), tokio_postgres::Error> {
     let (client, mut connection) = config.connect(NoTls).await?;
-    let heard = incoming.clone();
+    let hears = heard.clone();
     let driver = tokio::spawn(async move {
         let mut messages = futures_util::stream::poll_fn(move |cx| connection.poll_message(cx));
         while let Some(Ok(message)) = messages.next().await {
-            if let AsyncMessage::Notification(_) = message {
-                woken(&heard);
+            if let AsyncMessage::Notification(said) = message {
+                hears.said(said.payload());
             }
         }
     });
     let _end = AbortOnDrop(driver);
     client.batch_execute("listen windlass_wake").await?;
     // Something may have been said while nobody listened.
-    woken(incoming);
+    heard.woken();
     loop {
         tokio::time::sleep(CHECK_EVERY).await;
         match tokio::time::timeout(CHECK_PATIENCE, client.simple_query("select 1")).await {

@@ -658,7 +658,7 @@ async fn the_place_in_line_is_counted_over_priorities() {
 
 /// Checks that every way to find a job agrees with where the jobs are.
 fn check_index(state: &State) {
-    let mut counted: HashMap<TenantId, Counts> = HashMap::new();
+    let mut counted: HashMap<TenantId, Counts> = HashMap::default();
     let (mut ready, mut scheduled, mut parked, mut waiting, mut held) = (0, 0, 0, 0, 0);
     for entry in state.jobs.values() {
         let (id, tenant) = (entry.job.id, entry.job.tenant);

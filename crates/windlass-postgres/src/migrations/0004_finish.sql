@@ -1,5 +1,6 @@
 -- How attempts end. The lease row decides: it is locked first, and what it holds then is what is accepted. A statement
--- that waited for it sees its newest version but an old snapshot of other tables, so nothing else decides.
+-- that waited for it sees its newest version but an old snapshot of other tables, so nothing else decides. Leases are
+-- found by their id; `node_id + 0` keeps the index by node out, which would read all that a node has held lately.
 
 -- Locks leases of a node and says of each fence, in order, whether it holds, with the counts of its job and the reason of
 -- a requested cancel, and the ids of the jobs that are held.
@@ -17,7 +18,7 @@ set plan_cache_mode = force_generic_plan as $$
 begin
     with l as materialized (
         select l.lease_id, l.part, l.failed, l.recoveries, l.ids, l.canceled, l.cancel_reasons from windlass.lease l
-        where l.lease_id = any (p_leases) and l.node_id = p_node order by l.lease_id, l.part for update),
+        where l.lease_id = any (p_leases) and l.node_id + 0 = p_node order by l.lease_id, l.part for update),
     u as materialized (
         select l.lease_id, l.part, x.id, l.failed, l.recoveries,
                case when l.canceled = '{}' then null
@@ -47,23 +48,30 @@ set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
-    v_places int[]; v_failed integer[]; v_recoveries integer[];
+    v_places int[]; v_failed integer[]; v_recoveries integer[]; v_whole tid[]; v_part int[];
+    v_n int;
 begin
-    with p as materialized (
-        select u.lease, u.part, p_id[u.lo:u.hi] as ids, u.n
-        from unnest(p_lease, p_part, p_lo, p_hi) with ordinality u(lease, part, lo, hi, n)),
-    w as (
-        delete from windlass.lease l using p
-        where l.lease_id = p.lease and l.part = p.part and l.node_id = p_node and l.canceled = '{}'
-          and l.ids = p.ids
-        returning p.n, l.failed, l.recoveries),
-    s as (
-        update windlass.lease l set ids = array(select x.id from unnest(l.ids) x(id) where x.id <> all (p.ids)) from p
-        where l.lease_id = p.lease and l.part = p.part and l.node_id = p_node and l.canceled = '{}'
-          and cardinality(l.ids) > cardinality(p.ids) and p.ids <@ l.ids
-        returning p.n, l.failed, l.recoveries)
-    select coalesce(array_agg(a.n::int), '{}'), array_agg(a.failed), array_agg(a.recoveries)
-    into v_places, v_failed, v_recoveries from (select * from w union all select * from s) a;
+    -- Locked first and changed after: a statement that waited for a lock would change the version it saw before.
+    select coalesce(array_agg(a.n), '{}'), array_agg(a.failed), array_agg(a.recoveries),
+           array_agg(a.ctid) filter (where a.whole), array_agg(a.n) filter (where not a.whole)
+    into v_places, v_failed, v_recoveries, v_whole, v_part
+    from (select u.n::int as n, l.ctid, l.failed, l.recoveries, l.ids = p_id[u.lo:u.hi] as whole, u.lo, u.hi, l.ids
+          from unnest(p_lease, p_part, p_lo, p_hi) with ordinality u(lease, part, lo, hi, n)
+          cross join lateral (select l.ctid, l.failed, l.recoveries, l.ids from windlass.lease l
+                              where l.lease_id = u.lease and l.part = u.part and l.node_id + 0 = p_node
+                                and l.canceled = '{}' for update) l) a
+    where case when a.whole then true
+               else cardinality(a.ids) > a.hi - a.lo + 1 and p_id[a.lo:a.hi] <@ a.ids end;
+    if v_whole is not null then
+        delete from windlass.lease l where l.ctid = any (v_whole);
+    end if;
+    if v_part is not null then
+        foreach v_n in array v_part loop
+            update windlass.lease l
+            set ids = array(select x.id from unnest(l.ids) x(id) where x.id <> all (p_id[p_lo[v_n]:p_hi[v_n]]))
+            where l.lease_id = p_lease[v_n] and l.part = p_part[v_n];
+        end loop;
+    end if;
     if cardinality(v_places) = cardinality(p_lease) and 0 = all (v_failed) and 0 = all (v_recoveries) then
         insert into windlass.outcome (id, finished_at, started_at, purge_at, node_id, status, attempt, failed,
                                       recoveries, output)
@@ -311,7 +319,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     with l as materialized (
         select l.lease_id, l.ids from windlass.lease l
-        where l.lease_id = any (p_leases) and l.node_id = p_node order by l.lease_id, l.part for update),
+        where l.lease_id = any (p_leases) and l.node_id + 0 = p_node order by l.lease_id, l.part for update),
     a as materialized (
         select f.* from l
         join unnest(p_lease, p_id, p_sequence, p_percent, p_message) with ordinality
@@ -331,7 +339,7 @@ language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 begin
     perform 1 from windlass.lease l
-    where l.lease_id = p_lease and l.node_id = p_node and p_id = any (l.ids) for update;
+    where l.lease_id = p_lease and l.node_id + 0 = p_node and p_id = any (l.ids) for update;
     if not found then
         return false;
     end if;

@@ -1,0 +1,13 @@
+-- What there is to do: pauses, ready jobs in queues $2, jobs due since $3, lost nodes (lease $1 seconds), expired jobs and
+-- closed gates. ready_claim, scheduled_due, expiry_at, gated_id; nodes and pauses are few.
+select array(select p.target from windlass.pause p order by p.target) as targets,
+       array(select p.by from windlass.pause p order by p.target) as bys,
+       array(select p.reason from windlass.pause p order by p.target) as reasons,
+       array(select p.at from windlass.pause p order by p.target) as ats,
+       exists (select 1 from unnest($2) q(name)
+               cross join lateral (select 1 from windlass.ready r where r.queue = q.name
+                                   order by r.queue, r.rank, r.position limit 1) r) as ready,
+       exists (select 1 from windlass.scheduled s where s.run_at between $3 and clock_timestamp()) as due,
+       exists (select 1 from windlass.node n where n.heartbeat_at < clock_timestamp() - make_interval(secs => $1)) as lost,
+       exists (select 1 from windlass.expiry e where e.at <= clock_timestamp())
+           or exists (select 1 from windlass.gated g order by g.id limit 1) as untidy
