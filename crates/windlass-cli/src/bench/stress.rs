@@ -324,7 +324,8 @@ async fn flooded(
         pair.submitter.submit_many::<Sleep>(&flooder, naps, SubmitOptions::new()).await?;
     }
     let with = pair.offer(bench, "flooded", trickle(true)).await?;
-    drop(pair); // What is left of the flood goes with its place.
+    // What is left of the flood goes with its place.
+    pair.close(&place).await?;
     Ok(compare(&without, &with, goal, |_, p99| p99 <= 2.0))
 }
 
@@ -374,12 +375,14 @@ pub(crate) async fn retention(bench: &Bench) -> Result<Outcome> {
     let cleaning = tokio::spawn(clean(store));
     let with = pair.offer(bench, "cleaning", by_second(true)).await?;
     cleaning.abort();
-    let cleaned = left_over(database).await? == 0;
+    let left = left_over(database).await?;
     pair.close(&place).await?;
-    let worst = with.windows.iter().map(|window| window.jobs_per_second).fold(f64::INFINITY, f64::min);
+    let worst = with.windows.iter().map(|window| window.jobs_per_second).fold(f64::INFINITY, f64::min) / without.rate;
     let goal = "no second is more than 10 % below the rate without, and all is removed in the time";
-    let passes = |_: f64, _: f64| cleaned && worst >= 0.9 * without.rate;
-    Ok(compare(&without, &with, goal, passes))
+    let mut outcome = compare(&without, &with, goal, |_, _| left == 0 && worst >= 0.9);
+    outcome.figures.set(Figure::WorstSecond, worst);
+    outcome.figures.set(Figure::LeftOver, left as f64);
+    Ok(outcome)
 }
 
 /// Ended jobs that should be gone by now.
