@@ -513,7 +513,9 @@ Figures, by their keys in JSON (one object per scenario and line; what cannot be
   raw_jobs_per_second, ratio_to_raw                  the same rows by plain statements, in the same run; the ratio to that
   raw_p50_ms, ratio_to_raw                           of latency: one committed INSERT; how many times as long a job waits
   baseline_jobs_per_second, ratio_to_baseline        of stress: the same load without it; the ratio to that
-  baseline_p99_ms, p99_ratio_to_baseline             the same for p99_ms
+  baseline_p50_ms, baseline_p99_ms                   waits without it
+  p99_ratio_to_baseline                              the ratio of p99_ms to that
+  worst_second_ratio_to_baseline, left_over          of retention: the worst second; jobs not removed in the time
   baseline_memory_bytes, memory_bytes, start_ms      of a process
   other_cpu_ratio                                    how busy the machine was with other things: much is noise
   goal, passed                                       the pass line of a stress, and whether it was reached

@@ -20,8 +20,11 @@ pub(crate) enum Figure {
     RatioToRaw,
     BaselineJobsPerSecond,
     RatioToBaseline,
+    BaselineP50,
     BaselineP99,
     P99RatioToBaseline,
+    WorstSecond,
+    LeftOver,
     P50,
     P95,
     P99,
@@ -46,15 +49,18 @@ pub(crate) enum Figure {
 
 impl Figure {
     /// Every figure, in the order of the table.
-    pub(crate) const ALL: [Figure; 28] = [
+    pub(crate) const ALL: [Figure; 31] = [
         Figure::JobsPerSecond,
         Figure::RawJobsPerSecond,
         Figure::RawP50,
         Figure::RatioToRaw,
         Figure::BaselineJobsPerSecond,
         Figure::RatioToBaseline,
+        Figure::BaselineP50,
         Figure::BaselineP99,
         Figure::P99RatioToBaseline,
+        Figure::WorstSecond,
+        Figure::LeftOver,
         Figure::P50,
         Figure::P95,
         Figure::P99,
@@ -86,8 +92,11 @@ impl Figure {
             Figure::RatioToRaw => ("ratio_to_raw", "ratio to raw", 2),
             Figure::BaselineJobsPerSecond => ("baseline_jobs_per_second", "without stress, jobs/s", 0),
             Figure::RatioToBaseline => ("ratio_to_baseline", "ratio to without", 2),
+            Figure::BaselineP50 => ("baseline_p50_ms", "without stress, wait p50, ms", 3),
             Figure::BaselineP99 => ("baseline_p99_ms", "without stress, wait p99, ms", 3),
             Figure::P99RatioToBaseline => ("p99_ratio_to_baseline", "wait p99, ratio to without", 2),
+            Figure::WorstSecond => ("worst_second_ratio_to_baseline", "worst second, ratio to without", 2),
+            Figure::LeftOver => ("left_over", "jobs not removed in time", 0),
             Figure::P50 => ("p50_ms", "wait p50, ms", 3),
             Figure::P95 => ("p95_ms", "wait p95, ms", 3),
             Figure::P99 => ("p99_ms", "wait p99, ms", 3),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use tokio::task::JoinHandle;
 
 /// How often it is drawn: often enough to look alive, seldom enough not to show in what is measured.
@@ -25,7 +25,7 @@ impl Progress {
 
     /// Shows how `done` grows towards `total` until the answer is dropped.
     pub(crate) fn show(&self, doing: &str, total: u64, done: Arc<AtomicU64>) -> Shown {
-        let template = "{prefix} {msg} {wide_bar} {human_pos}/{human_len} {per_sec:>12} {elapsed:>4}";
+        let template = "{prefix} {msg} {wide_bar} {human_pos}/{human_len} {rate:>12} {elapsed:>4}";
         self.draw(template, doing, total, move || done.load(Ordering::Relaxed))
     }
 
@@ -39,7 +39,13 @@ impl Progress {
         if !self.shown {
             return Shown(None);
         }
-        let style = ProgressStyle::with_template(template).expect("the template is written above");
+        let style = ProgressStyle::with_template(template).expect("the template is written above").with_key(
+            "rate",
+            |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+                // A bar has no way to report that it could not be written.
+                let _ = write!(text, "{:.0}/s", state.per_sec());
+            },
+        );
         let bar = ProgressBar::new(total).with_style(style).with_prefix(self.scenario).with_message(doing.to_owned());
         let drawn = bar.clone();
         let task = tokio::spawn(async move {
