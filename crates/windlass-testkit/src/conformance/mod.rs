@@ -182,6 +182,7 @@ suite! { $
         a_claim_takes_no_more_than_asked_for_in_all_or_per_queue ["RUN-3" "RUN-11"]
         limits_without_end_take_all_there_is ["RUN-3"]
         a_claim_leaves_other_queues_alone ["RUN-3"]
+        jobs_of_one_lease_end_in_any_order_each_once ["RUN-4"]
         a_claim_of_part_of_a_chunk_leaves_the_rest_in_order ["RUN-3" "SUB-4"]
         claimers_at_once_take_every_job_exactly_once ["RUN-4"]
         a_write_under_a_lost_lease_is_refused ["RUN-4"]
@@ -276,6 +277,7 @@ suite! { $
         cleaning_is_bounded_and_counts ["OPS-7"]
         counts_are_right_after_a_mix_of_everything ["OPS-1" "API-8"]
         whereabouts_tell_why_a_job_is_not_running ["BEY-1"]
+        a_survey_misses_nothing_there_is_to_do ["RUN-3" "RUN-5" "TIM-1" "OPS-4" "BEY-4"]
     ;
     time:
         a_scheduled_job_is_promoted_when_due_and_not_before ["TIM-1"]

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use windlass_core::store::{
     Beat, CancelReply, Claim, Fence, Finish, Finished, NewNode, NodeId, ProgressReport, Transition, suspect_queue,
 };
-use windlass_core::{JobError, JobId, MachineSlot, Priority, Progress, Scope, Status};
+use windlass_core::{ClaimedJob, JobError, JobId, MachineSlot, Priority, Progress, Scope, Status};
 
 use super::rig::*;
 
@@ -223,6 +223,36 @@ pub(super) async fn many_finishes_fit_in_one_call(rig: Rig) {
     assert!(answers.len() == 300 && answers.iter().all(|a| *a == Finished::Accepted(Status::Succeeded)));
     assert_eq!(rig.counts().await.get(Status::Succeeded), 300);
     assert_eq!(rig.counts().await.unfinished(), 0);
+}
+
+/// RUN-4: a big claim may end piece by piece, whole or with failures between, in any order; each job ends once, and a
+/// cancel that was asked for meanwhile is kept to.
+pub(super) async fn jobs_of_one_lease_end_in_any_order_each_once(rig: Rig) {
+    const JOBS: usize = 300;
+    rig.submit_all(rig.jobs(JOBS)).await;
+    let mut claimed = rig.claim(JOBS).await;
+    assert_eq!(claimed.len(), JOBS);
+    claimed.reverse();
+    let (canceled, failing) = (claimed[70].id, claimed[200].id);
+    rig.cancel(canceled).await;
+    let transition = |job: &ClaimedJob| if job.id == failing { retry(1, HOUR) } else { succeed() };
+    let expected = |job: &ClaimedJob| match job.id {
+        id if id == canceled => Finished::Accepted(Status::Canceled),
+        id if id == failing => Finished::Accepted(Status::Retrying),
+        _ => Finished::Accepted(Status::Succeeded),
+    };
+    // Every other job, then the rest together with those that have ended before.
+    let odd: Vec<&ClaimedJob> = claimed.iter().skip(1).step_by(2).collect();
+    let finishes = odd.iter().map(|job| finish(job, transition(job))).collect();
+    let answers = rig.store().finish(rig.node, finishes).await.expect("finish");
+    assert_eq!(answers, odd.iter().map(|job| expected(job)).collect::<Vec<_>>());
+    let finishes = claimed.iter().map(|job| finish(job, transition(job))).collect();
+    let answers = rig.store().finish(rig.node, finishes).await.expect("finish");
+    for (n, (job, answer)) in claimed.iter().zip(answers).enumerate() {
+        assert_eq!(answer, if n % 2 == 1 { Finished::Fenced } else { expected(job) }, "job {n}");
+    }
+    let counts = rig.counts().await;
+    assert_eq!([counts.get(Status::Running), counts.get(Status::Succeeded)], [0, JOBS as u64 - 2]);
 }
 
 /// RUN-4: two writers that both believe to hold the job cannot both end it.

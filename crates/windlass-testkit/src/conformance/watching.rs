@@ -716,3 +716,29 @@ async fn park(rig: &Rig, jobs: &[windlass_core::ClaimedJob], target: &PauseTarge
     let answers = rig.store().finish(rig.node, finishes).await.expect("finish");
     assert!(answers.iter().all(|answer| *answer == Finished::Accepted(Status::Blocked)), "{answers:?}");
 }
+
+/// RUN-3, RUN-5, TIM-1, OPS-4, BEY-4: whatever there is to do, one look says so. It may say yes too often.
+pub(super) async fn a_survey_misses_nothing_there_is_to_do(rig: Rig) {
+    let look = || async { rig.store().survey(LEASE, &[QUEUE.to_owned()]).await.expect("survey") };
+    assert!(look().await.pauses.is_empty());
+    rig.submit(rig.job()).await;
+    assert!(look().await.ready);
+    assert!(!rig.store().survey(LEASE, &[]).await.expect("survey").ready, "nobody waits for anything");
+
+    rig.submit(rig.job().after(SOON)).await;
+    rig.submit(rig.job().expires_at(rig.now().await + SOON)).await;
+    rig.advance(PAST_SOON).await;
+    let survey = look().await;
+    assert!(survey.due && survey.untidy);
+
+    let target = PauseTarget::Handler(HANDLER.into());
+    rig.store().pause(&target, "op", "why not").await.expect("pause");
+    let pauses = look().await.pauses;
+    assert_eq!(
+        pauses.iter().map(|p| (&p.target, &*p.by, &*p.reason)).collect::<Vec<_>>(),
+        [(&target, "op", "why not")]
+    );
+
+    rig.advance(PAST_LEASE).await;
+    assert!(look().await.lost, "the rig's node has not been heard of");
+}
