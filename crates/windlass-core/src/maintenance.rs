@@ -26,6 +26,10 @@ const TIDY_EVERY: Duration = Duration::from_secs(2);
 /// How often ended jobs are removed.
 const CLEAN_EVERY: Duration = Duration::from_secs(10);
 
+/// Steps of cleaning in a row while there is more: a node removes up to 10,000 jobs a second, and other maintenance
+/// still gets its turn.
+const CLEAN_STEPS: usize = 20;
+
 /// How often progress is saved. A watcher in this process sees it at once.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
@@ -157,11 +161,19 @@ impl Worker {
     }
 
     async fn clean(&self) -> store::Result<()> {
-        if self.config.maintenance {
+        if !self.config.maintenance {
+            return Ok(());
+        }
+        let mut removed = 0;
+        for _ in 0..CLEAN_STEPS {
             let jobs = self.store.clean(STEP).await?;
-            if jobs > 0 {
-                tracing::debug!(jobs, "removed ended jobs");
+            removed += jobs;
+            if jobs < STEP {
+                break;
             }
+        }
+        if removed > 0 {
+            tracing::debug!(jobs = removed, "removed ended jobs");
         }
         Ok(())
     }

@@ -272,6 +272,8 @@ async fn look_after_weeks(store: &PgStore) {
     }
     if let Err(error) = drop_old_weeks(store).await {
         tracing::warn!(%error, "old partitions were not dropped; it will be tried again");
+        // Under load the tables may not be free for a moment; the next call of `clean` tries again.
+        store.shared.cursors.0.lock().weeks = None;
     }
 }
 

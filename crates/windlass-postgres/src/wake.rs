@@ -105,7 +105,7 @@ async fn notify(pool: Pool, outgoing: Arc<Notify>, own: String) {
     loop {
         outgoing.notified().await;
         let params: [Param<'_>; 1] = [(&own, Type::TEXT)];
-        if let Err(error) = pool.query(Access::Read, "select pg_notify('windlass_wake', $1)", &params).await {
+        if let Err(error) = pool.query(Access::Read, include_str!("sql/notify.sql"), &params).await {
             tracing::debug!(%error, "other processes were not woken; they will poll");
             tokio::time::sleep(RECONNECT_AFTER).await;
         }
