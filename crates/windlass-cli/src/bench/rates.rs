@@ -204,7 +204,7 @@ async fn set_bytes(place: &Throwaway, empty: Option<f64>, jobs: u64, figures: &m
     Ok(())
 }
 
-/// Closures that cannot be stored, from several callers. A full channel is asked again.
+/// Closures that cannot be stored, from several callers. Whoever meets backpressure asks again.
 pub(crate) async fn spawn(bench: &Bench) -> Result<Figures> {
     let place = bench.target.make().await?;
     let mut costs = Costs::open(&place).await?;
@@ -242,7 +242,7 @@ pub(crate) async fn spawn(bench: &Bench) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Spawned jobs that may wait. Enough that callers seldom meet a full channel.
+/// Spawned jobs that may wait. Enough that callers seldom meet backpressure.
 const SPAWNED_WAITING: usize = 16_384;
 
 /// Spawns until none are left; answers with how long the calls took.

@@ -64,6 +64,11 @@ begin
                else cardinality(a.ids) > a.hi - a.lo + 1 and p_id[a.lo:a.hi] <@ a.ids end;
     if v_whole is not null then
         delete from windlass.lease l where l.ctid = any (v_whole);
+        get diagnostics v_n = row_count;
+        if v_n <> cardinality(v_whole) then
+            -- Locked rows cannot go away; were it otherwise, ended jobs would run again.
+            raise exception 'windlass: % of % ended parts were there', v_n, cardinality(v_whole) using errcode = '40001';
+        end if;
     end if;
     if v_part is not null then
         foreach v_n in array v_part loop
