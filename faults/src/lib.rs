@@ -3,3 +3,4 @@
 
 pub mod event;
 pub mod history;
+pub mod proxy;
