@@ -31,7 +31,7 @@ pub(super) fn postgres() -> Result<PathBuf> {
     if let Some(dir) = find_postgres() {
         return Ok(dir);
     }
-    install("postgresql", POSTGRES_BIN_VAR)?;
+    install_package("postgresql", POSTGRES_BIN_VAR)?;
     find_postgres().context("the package postgresql is installed, but its programs are not where they are expected")
 }
 
@@ -40,7 +40,7 @@ pub(super) fn pgbouncer() -> Result<PathBuf> {
     if let Some(program) = find_pgbouncer() {
         return Ok(program);
     }
-    install("pgbouncer", "PATH")?;
+    install_package("pgbouncer", "PATH")?;
     find_pgbouncer().context("the package pgbouncer is installed, but its program is not where it is expected")
 }
 
@@ -82,7 +82,8 @@ fn is_script(program: &Path) -> bool {
     fs::File::open(program).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
 }
 
-fn install(package: &str, or_set: &str) -> Result<()> {
+/// Installs Debian's `package` if this process is root; else says how to do it by hand, or which variable to set.
+pub fn install_package(package: &str, or_set: &str) -> Result<()> {
     let by_hand = format!(
         "{package} is not installed: run `apt-get install {package}` as root (or install it as your system does), \
          or name the directory of its programs in {or_set}"

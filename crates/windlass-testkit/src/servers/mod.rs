@@ -9,6 +9,7 @@ mod process;
 
 use std::path::PathBuf;
 
+pub use binaries::install_package;
 pub use pgbouncer::{PgBouncer, PgBouncerOptions};
 pub use postgres::{PostgresOptions, PostgresServer, StopMode};
 

@@ -1,0 +1,361 @@
+//! The matrix: every row of faults with its tier, the stores it is for, and the function that brings it about; rows whose
+//! feature does not exist yet say what they wait for. Read by `runner`; `docs/FAULTS.md` shows it with its last results.
+
+mod jobs;
+mod network;
+mod nodes;
+mod server;
+mod sqlite;
+
+use std::pin::Pin;
+
+use anyhow::Result;
+
+use crate::StoreKind;
+use crate::StoreKind::{Postgres, Sqlite};
+use crate::rig::Rig;
+
+/// One fault.
+pub struct Row {
+    /// `F01` to `F52`.
+    pub id: &'static str,
+    /// What happens.
+    pub title: &'static str,
+    /// When it runs.
+    pub tier: Tier,
+    /// On which stores.
+    pub stores: &'static [StoreKind],
+    /// What it cannot do without.
+    pub needs: &'static [Need],
+    /// How it is brought about, or what it waits for.
+    pub state: State,
+}
+
+/// When a row runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// With every change.
+    P,
+    /// In the full profile.
+    N,
+    /// In the soak.
+    W,
+}
+
+/// What a row cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// A PostgreSQL server that nobody else uses, with fsync on.
+    OwnServer,
+    /// To be root, for mounts.
+    Root,
+    /// The library that fakes clocks.
+    FakeTime,
+    /// A machine without other rows, because it measures speed.
+    Alone,
+}
+
+/// Whether a row can run.
+pub enum State {
+    /// By this function.
+    Runs(for<'a> fn(&'a mut Rig) -> Running<'a>),
+    /// Not before this exists.
+    Waits(&'static str),
+}
+
+/// A row under way.
+pub type Running<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+macro_rules! runs {
+    ($function:path) => {
+        State::Runs(|rig| Box::pin($function(rig)))
+    };
+}
+
+const BOTH: &[StoreKind] = &[Postgres, Sqlite];
+const PG: &[StoreKind] = &[Postgres];
+const LITE: &[StoreKind] = &[Sqlite];
+
+/// The matrix.
+pub const ROWS: &[Row] = &[
+    Row {
+        id: "F01",
+        title: "a session holds a snapshot open",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[Need::Alone],
+        state: runs!(server::held_snapshot),
+    },
+    Row {
+        id: "F05",
+        title: "the listening connection goes silent",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(network::deaf_listener),
+    },
+    Row {
+        id: "F06",
+        title: "PgBouncer in transaction mode, two sessions for six processes",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[Need::OwnServer],
+        state: runs!(network::pooled),
+    },
+    Row {
+        id: "F07",
+        title: "a node is cut off from the database",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(network::partitioned),
+    },
+    Row {
+        id: "F08",
+        title: "answers of the database are lost, questions arrive",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(network::one_way),
+    },
+    Row {
+        id: "F09",
+        title: "the answer of a commit is lost",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(network::lost_commits),
+    },
+    Row {
+        id: "F10",
+        title: "callers drop their calls at any moment",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(network::dropped_calls),
+    },
+    Row {
+        id: "F11",
+        title: "the planner is forbidden its good plans",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(server::hostile_planner),
+    },
+    Row {
+        id: "F13",
+        title: "clocks that are an hour off",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[Need::FakeTime],
+        state: runs!(jobs::wrong_clocks),
+    },
+    Row {
+        id: "F17",
+        title: "kill -9 of a node in the middle of jobs",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(nodes::killed),
+    },
+    Row {
+        id: "F18",
+        title: "a node is stopped past its lease, then goes on",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(nodes::frozen),
+    },
+    Row {
+        id: "F18",
+        title: "a process is stopped past its lease, then goes on",
+        tier: Tier::P,
+        stores: LITE,
+        needs: &[],
+        state: runs!(nodes::frozen_alone),
+    },
+    Row {
+        id: "F19",
+        title: "handlers block every thread",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(nodes::blocked),
+    },
+    Row {
+        id: "F20",
+        title: "jobs that kill their process",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(nodes::poisoned),
+    },
+    Row {
+        id: "F21",
+        title: "inputs that no handler can read",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(jobs::unreadable),
+    },
+    Row {
+        id: "F25",
+        title: "a transaction that submitted commits late",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(server::late_committer),
+    },
+    Row {
+        id: "F27",
+        title: "many cancel, replay, pause and finish the same jobs",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(jobs::crowd),
+    },
+    Row {
+        id: "F28",
+        title: "schedules over changes of the clock",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: State::Waits("cron schedules"),
+    },
+    Row {
+        id: "F29",
+        title: "the leader is killed between reading and writing a schedule",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: State::Waits("cron schedules"),
+    },
+    Row {
+        id: "F30",
+        title: "a pause of a schedule races with its fire",
+        tier: Tier::N,
+        stores: BOTH,
+        needs: &[],
+        state: State::Waits("cron schedules"),
+    },
+    Row {
+        id: "F31",
+        title: "64 submits with one key",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(jobs::same_key),
+    },
+    Row {
+        id: "F32",
+        title: "a node that looks after the store stalls and goes on",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(nodes::stalled_maintenance),
+    },
+    Row {
+        id: "F33",
+        title: "nodes are told to end while they run many jobs",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(nodes::rolled),
+    },
+    Row {
+        id: "F35",
+        title: "a dashboard with twenty tabs on ten million jobs",
+        tier: Tier::N,
+        stores: BOTH,
+        needs: &[],
+        state: State::Waits("the dashboard"),
+    },
+    Row {
+        id: "F36",
+        title: "two versions on one schema",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[],
+        state: State::Waits("a first release"),
+    },
+    Row {
+        id: "F37",
+        title: "kill -9 of the writer of a file",
+        tier: Tier::P,
+        stores: LITE,
+        needs: &[],
+        state: runs!(sqlite::killed),
+    },
+    Row {
+        id: "F38",
+        title: "the disk under a file is full",
+        tier: Tier::P,
+        stores: LITE,
+        needs: &[Need::Root],
+        state: runs!(sqlite::disk_full),
+    },
+    Row {
+        id: "F39",
+        title: "two processes open one file",
+        tier: Tier::P,
+        stores: LITE,
+        needs: &[],
+        state: runs!(sqlite::two_processes),
+    },
+    Row {
+        id: "F40",
+        title: "a reader that never ends keeps the log from shrinking",
+        tier: Tier::N,
+        stores: LITE,
+        needs: &[],
+        state: runs!(sqlite::long_reader),
+    },
+    Row {
+        id: "F42",
+        title: "the server stops at once and starts again",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[Need::OwnServer],
+        state: runs!(server::immediate_stops),
+    },
+    Row {
+        id: "F43",
+        title: "every process of the server is killed",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::OwnServer],
+        state: runs!(server::killed),
+    },
+    Row {
+        id: "F44",
+        title: "sessions are ended at random",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(server::ended_sessions),
+    },
+    Row {
+        id: "F48",
+        title: "a slow network that drops connections",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(network::bad_weather),
+    },
+    Row {
+        id: "F49",
+        title: "nodes of a cluster cannot reach each other",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: State::Waits("messages between nodes"),
+    },
+    Row {
+        id: "F50",
+        title: "one tenant submits thousands of jobs, another a few",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(network::noisy_tenant),
+    },
+];

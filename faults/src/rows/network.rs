@@ -1,0 +1,243 @@
+//! Rows in which the way between processes and PostgreSQL is slow, one-way, cut, or loses the answer that matters. Called
+//! by `runner` through the matrix. The weather is made by `proxy`.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use windlass_testkit::servers::{PgBouncer, PgBouncerOptions};
+
+use crate::child::{Load, Order, Settings, Todo};
+use crate::event::{Event, What};
+use crate::fleet::Under;
+use crate::proxy::{self, Direction, Only, Then};
+use crate::rig::{Rig, SOON};
+
+/// F05: only the connection that listens for wake-ups goes silent. Jobs are found by polling, and the silence is noticed.
+pub(super) async fn deaf_listener(rig: &mut Rig) -> Result<()> {
+    let proxy = rig.proxy().await?;
+    let url = rig.url_through(proxy);
+    rig.start(rig.settings.clone(), url, Under::default()).await?;
+    let producer = rig.producer().await?;
+    rig.submit(producer, vec![Order::default()], 1);
+    rig.until("the first job to end", SOON, |events| effects(events) >= 1).await?;
+    rig.fault("the listening connection is silent");
+    rig.proxies[proxy].only(Only::Listener);
+    rig.proxies[proxy].blackhole(Direction::Both);
+    let connections = rig.proxies[proxy].counters().connections;
+    let mut slowest = Duration::ZERO;
+    let silent = Instant::now();
+    let mut noticed = None;
+    let mut submitted = 1;
+    while silent.elapsed() < Duration::from_secs(15) && noticed.is_none() {
+        submitted += 1;
+        rig.submit(producer, vec![Order::default()], 1);
+        let took = rig.until("a job to end without wake-ups", SOON, |events| effects(events) >= submitted).await?;
+        slowest = slowest.max(took);
+        noticed = (rig.proxies[proxy].counters().connections > connections).then(|| silent.elapsed());
+        rig.go_on(Duration::from_millis(300)).await;
+    }
+    rig.demand_within("a job is picked up without wake-ups", slowest, Duration::from_secs(3));
+    let noticed = noticed.unwrap_or(Duration::MAX);
+    rig.demand_within("the silence is noticed", noticed.min(Duration::from_secs(3600)), Duration::from_secs(16));
+    rig.proxies[proxy].heal();
+    rig.healed("the listening connection is silent");
+    rig.quiet(SOON).await
+}
+
+/// F06: everything goes through PgBouncer in transaction mode, with two sessions for all.
+pub(super) async fn pooled(rig: &mut Rig) -> Result<()> {
+    let server = rig.server.as_ref().context("the row has a server of its own")?;
+    let mut options = PgBouncerOptions::default();
+    options.pool_size = 2;
+    let bouncer = PgBouncer::start(server, options)?;
+    let database = rig.url.rsplit_once('/').context("the URL names a database")?.1.to_owned();
+    let url = bouncer.url(&database);
+    rig.bouncer = Some(bouncer);
+    rig.fault("two sessions for six processes");
+    for _ in 0..2 {
+        rig.start(rig.settings.clone(), url.clone(), Under::default()).await?;
+    }
+    for _ in 0..4 {
+        let producer = rig.start(Settings { concurrency: None, ..rig.settings.clone() }, url.clone(), Under::default());
+        let producer = producer.await?;
+        let seed = rig.seed();
+        rig.load(producer, Load { seed, pause_ms: 5, tenants: 6, ..Load::default() });
+    }
+    rig.go_on(Duration::from_secs(rig.profile.times(6, 60) as u64)).await;
+    rig.quiet(Duration::from_secs(60)).await?;
+    let refused = rig.count(|what| matches!(what, What::SubmitRefused { .. } | What::SubmitUnknown { .. }))?;
+    rig.demand("no submit fails", format!("{refused} did"), refused == 0);
+    let failed = rig.count(|what| matches!(what, What::FinishFailed { .. }))?;
+    rig.demand("no finish fails", format!("{failed} did"), failed == 0);
+    // The pooler's own sessions go before the last look at the server.
+    let sql = rig.sql().await?;
+    let locks: i64 = sql.query_one("select count(*) from pg_locks where locktype = 'advisory'", &[]).await?.get(0);
+    rig.demand("no advisory lock is left", locks, locks == 0);
+    let setting = "select count(*) from pg_stat_activity where query ~* '^set (session )?windlass'";
+    let settings: i64 = sql.query_one(setting, &[]).await?.get(0);
+    rig.demand("no session setting is left", settings, settings == 0);
+    for process in &mut rig.processes {
+        process.stop(SOON).await?;
+    }
+    rig.bouncer = None;
+    Ok(())
+}
+
+/// F07: one of two nodes is cut off from the database in both directions for longer than its lease.
+pub(super) async fn partitioned(rig: &mut Rig) -> Result<()> {
+    let proxy = rig.proxy().await?;
+    let url = rig.url_through(proxy);
+    let cut_off = rig.start(rig.settings.clone(), url, Under::default()).await?;
+    let seed = rig.seed();
+    rig.fleet(1, Load { seed, job_ms: 400, ..Load::default() }).await?;
+    let proc = rig.processes[cut_off].proc();
+    let mut resumed = Duration::ZERO;
+    for _ in 0..rig.profile.times(1, 5) {
+        rig.go_on_for(800..1_600).await;
+        rig.fault(format!("process {proc} is cut off"));
+        rig.proxies[proxy].blackhole(Direction::Both);
+        let lease = rig.settings.lease;
+        rig.go_on(lease * rig.profile.times(3, 20) as u32).await;
+        rig.proxies[proxy].heal();
+        rig.healed(format!("process {proc} is cut off"));
+        let claimed = |events: &[Event]| {
+            events.iter().filter(|event| event.proc == proc && matches!(event.what, What::Claim { .. })).count()
+        };
+        let before = claimed(&rig.events()?);
+        resumed = resumed.max(rig.until("the node to claim again", SOON, |events| claimed(events) > before).await?);
+    }
+    rig.demand_within("the node works again after healing", resumed, Duration::from_secs(10));
+    rig.quiet(Duration::from_secs(60)).await
+}
+
+/// F08: what processes send arrives, but the answers are lost, for a while, again and again.
+pub(super) async fn one_way(rig: &mut Rig) -> Result<()> {
+    let proxy = all_through_a_proxy(rig, false).await?;
+    for _ in 0..rig.profile.times(3, 30) {
+        rig.go_on_for(600..1_200).await;
+        rig.fault("answers are lost");
+        rig.proxies[proxy].blackhole(Direction::ToClient);
+        rig.go_on_for(500..1_500).await;
+        // What was lost stays lost: a real network would not deliver half an answer later.
+        rig.proxies[proxy].reset();
+        rig.proxies[proxy].heal();
+        rig.healed("answers are lost");
+    }
+    rig.quiet(Duration::from_secs(90)).await
+}
+
+/// F09: the answers of commits are held, then the connection is reset: it happened, and nobody knows.
+pub(super) async fn lost_commits(rig: &mut Rig) -> Result<()> {
+    let proxy = all_through_a_proxy(rig, true).await?;
+    let rounds = rig.profile.times(25, 200);
+    for _ in 0..rounds {
+        rig.fault("the answer of a commit is lost");
+        let hold = Duration::from_millis(rand::RngExt::random_range(&mut rig.rng, 20..150));
+        rig.proxies[proxy].hold_next(1, proxy::What::Commit, hold, Then::Reset);
+        rig.go_on_for(100..250).await;
+    }
+    rig.proxies[proxy].heal();
+    let held = rig.proxies[proxy].counters().held;
+    rig.demand("answers of commits were lost", held, held as usize >= rounds / 2);
+    rig.quiet(Duration::from_secs(90)).await?;
+    let unknown = rig.count(|what| matches!(what, What::SubmitUnknown { .. }))?;
+    rig.demand("submits of unknown outcome are called unknown", format!("{unknown} were"), unknown > 0);
+    Ok(())
+}
+
+/// F10: callers drop their calls at any moment.
+pub(super) async fn dropped_calls(rig: &mut Rig) -> Result<()> {
+    rig.worker().await?;
+    let producer = rig.producer().await?;
+    let seed = rig.seed();
+    rig.fault("calls are dropped within 2 ms");
+    rig.load(producer, Load { seed, tasks: 16, pause_ms: 3, drops: true, ..Load::default() });
+    rig.go_on(Duration::from_secs(rig.profile.times(4, 60) as u64)).await;
+    rig.end_loads();
+    rig.healed("calls are dropped within 2 ms");
+    if rig.store == crate::StoreKind::Postgres {
+        rig.go_on(Duration::from_secs(1)).await;
+        let sql = "select count(*) from pg_stat_activity
+                   where datname = current_database() and state like 'idle in transaction%'";
+        let idle: i64 = rig.sql().await?.query_one(sql, &[]).await?.get(0);
+        rig.demand("no session is idle in a transaction a second later", idle, idle == 0);
+    }
+    // The connections are as good as before.
+    let before = rig.count(|what| matches!(what, What::SubmitOk { .. }))?;
+    rig.submit(producer, vec![Order::default(); 50], 8);
+    let acknowledged = |events: &[Event]| {
+        events.iter().filter(|event| matches!(event.what, What::SubmitOk { .. })).count() >= before + 50
+    };
+    let took = rig.until("submits after the storm", SOON, acknowledged).await?;
+    rig.demand_within("50 submits after the storm are acknowledged", took, Duration::from_secs(5));
+    rig.quiet(Duration::from_secs(60)).await
+}
+
+/// F48: a slow network that drops connections and delivers in pieces.
+pub(super) async fn bad_weather(rig: &mut Rig) -> Result<()> {
+    let proxy = all_through_a_proxy(rig, false).await?;
+    for (mean, jitter) in [(50, 30), (200, 100)] {
+        rig.fault(format!("{mean} ms of latency, 5 % of connections reset each second, small packets"));
+        rig.proxies[proxy].latency(Duration::from_millis(mean), Duration::from_millis(jitter));
+        rig.proxies[proxy].reset_share(0.05);
+        rig.proxies[proxy].split(97);
+        let before = rig.count(|what| matches!(what, What::Effect { .. }))?;
+        rig.go_on(Duration::from_secs(rig.profile.times(5, 60) as u64)).await;
+        let effects = rig.count(|what| matches!(what, What::Effect { .. }))? - before;
+        rig.demand(format!("work goes on with {mean} ms of latency"), format!("{effects} effects"), effects > 0);
+    }
+    rig.proxies[proxy].heal();
+    rig.healed("bad weather");
+    rig.quiet(Duration::from_secs(90)).await
+}
+
+/// Two workers and a producer, all behind one proxy; with `both`, the first worker submits too, so that jobs are born on it.
+async fn all_through_a_proxy(rig: &mut Rig, both: bool) -> Result<usize> {
+    let proxy = rig.proxy().await?;
+    let url = rig.url_through(proxy);
+    for n in 0..2 {
+        let worker = rig.start(rig.settings.clone(), url.clone(), Under::default()).await?;
+        if both && n == 0 {
+            let seed = rig.seed();
+            rig.load(worker, Load { seed, tasks: 2, ..Load::default() });
+        }
+    }
+    let settings = Settings { concurrency: None, ..rig.settings.clone() };
+    let producer = rig.start(settings, url, Under::default()).await?;
+    let seed = rig.seed();
+    rig.load(producer, Load { seed, transactions: true, ..Load::default() });
+    Ok(proxy)
+}
+
+fn effects(events: &[Event]) -> usize {
+    events.iter().filter(|event| matches!(event.what, What::Effect { .. })).count()
+}
+
+/// F50: one tenant submits thousands of jobs, another a few. The few do not wait behind the many.
+pub(super) async fn noisy_tenant(rig: &mut Rig) -> Result<()> {
+    rig.settings.concurrency = Some(4);
+    rig.worker().await?;
+    let producer = rig.producer().await?;
+    let noise = Order { tenant: 0, todo: Todo { ms: 20, ..Todo::default() }, ..Order::default() };
+    let quiet = Order { tenant: 1, ..noise.clone() };
+    let many = rig.profile.times(1_500, 100_000);
+    rig.fault(format!("a tenant submits {many} jobs"));
+    rig.submit(producer, vec![noise; many], 64);
+    let stored =
+        |events: &[Event]| events.iter().filter(|event| matches!(event.what, What::SubmitOk { .. })).count() >= many;
+    rig.until("the noise to be stored", Duration::from_secs(120), stored).await?;
+    let others = crate::child::tenant(1).0;
+    let began = |events: &[Event]| {
+        let of_others = |what: &What| matches!(what, What::Start { tenant, .. } if *tenant == others);
+        events.iter().filter(|event| of_others(&event.what)).count()
+    };
+    let mut slowest = Duration::ZERO;
+    for n in 1..=10 {
+        rig.submit(producer, vec![quiet.clone()], 1);
+        slowest = slowest.max(rig.until("a quiet tenant's job to start", SOON, |events| began(events) >= n).await?);
+    }
+    let left = rig.unfinished().await?;
+    rig.demand("the noise is still there when the quiet tenant's jobs are done", left, left > 0);
+    rig.demand_within("a quiet tenant's job starts", slowest, Duration::from_secs(2));
+    rig.quiet(Duration::from_secs(90)).await
+}

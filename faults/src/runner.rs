@@ -1,0 +1,289 @@
+//! Runs rows: several at once, each on a thread and a database of its own, and judges what they leave. Called by the
+//! command; the faults themselves are in `rows`, the judgement in `check`.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use windlass_testkit::servers::{PostgresOptions, PostgresServer};
+
+use crate::check::{self, Facts, Violation};
+use crate::rig::{Criterion, Rig};
+use crate::rows::{Need, ROWS, Row, State, Tier};
+use crate::sabotage::Sabotage;
+use crate::{Profile, StoreKind};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Everything left to chance follows from it.
+    pub seed: u64,
+    /// How much.
+    pub profile: Profile,
+    /// Only these rows; all of the profile's where it is empty.
+    pub only: Vec<String>,
+    /// Only this store.
+    pub store: Option<StoreKind>,
+    /// Rows at once.
+    pub at_once: usize,
+    /// Where everything is left.
+    pub dir: PathBuf,
+    /// What is broken on purpose.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// What became of a row on a store.
+#[derive(Debug)]
+pub struct Judged {
+    /// The row.
+    pub id: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// Its tier.
+    pub tier: Tier,
+    /// The store; none for a row that waits.
+    pub store: Option<StoreKind>,
+    /// What became of it.
+    pub end: End,
+    /// How long it took.
+    pub took: Duration,
+    /// Where its files are.
+    pub dir: PathBuf,
+}
+
+/// What became of a row.
+#[derive(Debug)]
+pub enum End {
+    /// It ran; it passed if nothing was violated and every demand was met.
+    Ran(Box<Ran>),
+    /// It could not be brought about.
+    Broke(String),
+    /// It waits for a feature.
+    Waits(&'static str),
+    /// This machine lacks what it needs.
+    Skipped(String),
+}
+
+/// What a row that ran left.
+#[derive(Debug)]
+pub struct Ran {
+    /// Faults brought about.
+    pub faults: u64,
+    /// What was done, and when.
+    pub schedule: Vec<String>,
+    /// What the row demanded.
+    pub criteria: Vec<Criterion>,
+    /// What the checker found.
+    pub violations: Vec<Violation>,
+    /// What the checker counted.
+    pub facts: Facts,
+}
+
+impl Judged {
+    /// Whether it ran and all was well.
+    pub fn passed(&self) -> bool {
+        matches!(&self.end, End::Ran(ran) if ran.is_well())
+    }
+
+    /// Whether it should have passed and did not.
+    pub fn failed(&self) -> bool {
+        match &self.end {
+            End::Ran(ran) => !ran.is_well(),
+            End::Broke(_) => true,
+            End::Waits(_) | End::Skipped(_) => false,
+        }
+    }
+}
+
+impl Ran {
+    fn is_well(&self) -> bool {
+        self.violations.is_empty() && self.criteria.iter().all(|criterion| criterion.met)
+    }
+}
+
+/// Runs every row of the plan. `told` hears of each as it ends.
+pub fn run(plan: &Plan, told: impl Fn(&Judged) + Sync) -> Result<Vec<Judged>> {
+    let rows = chosen(plan)?;
+    let (mut waiting, mut runs) = (Vec::new(), Vec::new());
+    for row in rows {
+        match row.state {
+            State::Waits(reason) => waiting.push(judged(row, None, End::Waits(reason), Duration::ZERO, &plan.dir)),
+            State::Runs(_) => {
+                let stores = row.stores.iter().filter(|store| plan.store.is_none_or(|only| only == **store));
+                runs.extend(stores.map(|store| (row, *store)));
+            }
+        }
+    }
+    waiting.iter().for_each(&told);
+    let (alone, together): (Vec<_>, Vec<_>) = runs.into_iter().partition(|(row, _)| row.needs.contains(&Need::Alone));
+    let shared = Shared::start(alone.iter().chain(&together).any(|(row, store)| shares_server(row, *store)))?;
+    let mut results = waiting;
+    for (runs, at_once) in [(together, plan.at_once.max(1)), (alone, 1)] {
+        results.extend(run_at_once(plan, &shared, runs, at_once, &told));
+    }
+    results.sort_by_key(|judged| (judged.id, judged.store.map(StoreKind::name)));
+    Ok(results)
+}
+
+/// The rows of a plan.
+fn chosen(plan: &Plan) -> Result<Vec<&'static Row>> {
+    for id in &plan.only {
+        if !ROWS.iter().any(|row| row.id.eq_ignore_ascii_case(id)) {
+            let known: Vec<&str> = ROWS.iter().map(|row| row.id).collect();
+            bail!("there is no row `{id}`; there are {}", known.join(", "));
+        }
+    }
+    let deepest = match plan.profile {
+        Profile::Short => Tier::P,
+        Profile::Full => Tier::N,
+        Profile::Soak => Tier::W,
+    };
+    let wanted = |row: &&Row| match plan.only.is_empty() {
+        true => row.tier <= deepest,
+        false => plan.only.iter().any(|id| row.id.eq_ignore_ascii_case(id)),
+    };
+    Ok(ROWS.iter().filter(wanted).collect())
+}
+
+fn shares_server(row: &Row, store: StoreKind) -> bool {
+    store == StoreKind::Postgres && !row.needs.contains(&Need::OwnServer)
+}
+
+/// What rows share: one server, on which each has a database of its own.
+struct Shared {
+    server: Option<PostgresServer>,
+}
+
+impl Shared {
+    fn start(wanted: bool) -> Result<Shared> {
+        // No row that shares it kills it, so it need not wait for the disk.
+        let options = || PostgresOptions::new().setting("fsync", "off").setting("max_connections", "600");
+        Ok(Shared { server: wanted.then(|| PostgresServer::start(options())).transpose()? })
+    }
+}
+
+fn run_at_once(
+    plan: &Plan,
+    shared: &Shared,
+    runs: Vec<(&'static Row, StoreKind)>,
+    at_once: usize,
+    told: &(impl Fn(&Judged) + Sync),
+) -> Vec<Judged> {
+    let runs = Arc::new(Mutex::new(VecDeque::from(runs)));
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                loop {
+                    let next = runs.lock().expect("no thread panics while it holds this").pop_front();
+                    let Some((row, store)) = next else { return };
+                    let judged = run_row(plan, shared, row, store);
+                    told(&judged);
+                    results.lock().expect("no thread panics while it holds this").push(judged);
+                }
+            });
+        }
+    });
+    results.into_inner().expect("every thread has ended well")
+}
+
+fn run_row(plan: &Plan, shared: &Shared, row: &'static Row, store: StoreKind) -> Judged {
+    let started = Instant::now();
+    let dir = plan.dir.join(format!("{}-{}", row.id, store.name()));
+    if let Some(lack) = lack(row) {
+        return judged(row, Some(store), End::Skipped(lack), started.elapsed(), &dir);
+    }
+    let body = || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let ran = runtime.block_on(bring_about(plan, shared, row, store, &dir));
+        runtime.shutdown_background();
+        ran
+    };
+    // A row that panics has failed; the others go on.
+    let end = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
+        Ok(Ok(ran)) => End::Ran(Box::new(ran)),
+        Ok(Err(error)) => End::Broke(format!("{error:#}")),
+        Err(_) => End::Broke("it panicked; the message is above".into()),
+    };
+    judged(row, Some(store), end, started.elapsed(), &dir)
+}
+
+async fn bring_about(plan: &Plan, shared: &Shared, row: &'static Row, store: StoreKind, dir: &Path) -> Result<Ran> {
+    let State::Runs(run) = row.state else { bail!("it waits") };
+    std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+    let (url, server) = place(shared, row, store, dir)?;
+    let seed = seed_of(plan.seed, row.id, store);
+    let mut rig = Rig::new(store, plan.profile, seed, dir.to_owned(), url, server).await?;
+    if let Some(sabotage) = plan.sabotage.filter(|_| store == StoreKind::Postgres) {
+        sabotage.apply(&rig.sql().await?).await?;
+    }
+    let at_most = match plan.profile {
+        Profile::Short => Duration::from_secs(150),
+        Profile::Full => Duration::from_secs(40 * 60),
+        Profile::Soak => Duration::from_secs(8 * 60 * 60),
+    };
+    let brought_about = match tokio::time::timeout(at_most, run(&mut rig)).await {
+        Ok(result) => result,
+        Err(_) => bail!("it did not end within {at_most:?}"),
+    };
+    if let Err(error) = brought_about {
+        let history = rig.conclude().await;
+        let _ = history.map(|history| keep(dir, &history));
+        return Err(error);
+    }
+    let history = rig.conclude().await?;
+    keep(dir, &history)?;
+    let verdict = check::check(&history);
+    Ok(Ran {
+        faults: rig.faults,
+        schedule: rig.schedule.clone(),
+        criteria: rig.criteria.clone(),
+        violations: verdict.violations,
+        facts: verdict.facts,
+    })
+}
+
+/// The history as the checker got it, so that a judgement can be repeated.
+fn keep(dir: &Path, history: &crate::history::History) -> Result<()> {
+    let file = std::fs::File::create(dir.join("history.json")).context("keep the history")?;
+    serde_json::to_writer(std::io::BufWriter::new(file), history).context("keep the history")
+}
+
+/// A database of the row's own.
+fn place(shared: &Shared, row: &Row, store: StoreKind, dir: &Path) -> Result<(String, Option<PostgresServer>)> {
+    if store == StoreKind::Sqlite {
+        return Ok((format!("sqlite:{}", dir.join("jobs.db").display()), None));
+    }
+    let name = format!("{}_{}", row.id.to_ascii_lowercase(), std::process::id());
+    if row.needs.contains(&Need::OwnServer) {
+        let server = PostgresServer::start(PostgresOptions::new().setting("max_connections", "200"))?;
+        server.create_database(&name)?;
+        return Ok((server.url(&name), Some(server)));
+    }
+    let server = shared.server.as_ref().context("a server is started for rows that share it")?;
+    server.create_database(&name)?;
+    Ok((server.url(&name), None))
+}
+
+/// Each row has a seed of its own, so that it does the same alone as among others.
+fn seed_of(seed: u64, id: &str, store: StoreKind) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (seed, id, store.name()).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What this machine lacks for a row.
+fn lack(row: &Row) -> Option<String> {
+    row.needs.iter().find_map(|need| match need {
+        Need::Root if !rustix::process::geteuid().is_root() => Some("needs root, to mount file systems".to_owned()),
+        Need::FakeTime => crate::faketime::library().err().map(|error| format!("{error:#}")),
+        _ => None,
+    })
+}
+
+fn judged(row: &'static Row, store: Option<StoreKind>, end: End, took: Duration, dir: &Path) -> Judged {
+    Judged { id: row.id, title: row.title, tier: row.tier, store, end, took, dir: dir.to_owned() }
+}
