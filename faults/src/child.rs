@@ -248,11 +248,14 @@ pub fn run(task: Task) -> Result<()> {
         .with_ansi(false)
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         let process = Process::start(&task).await?;
         process.serve().await;
         Ok(())
-    })
+    });
+    // A thread may still wait for a line of input.
+    runtime.shutdown_background();
+    done
 }
 
 /// This process.

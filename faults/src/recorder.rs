@@ -139,6 +139,12 @@ impl Store for Recorder {
     async fn now(&self) -> Result<Timestamp> {
         self.store.now().await
     }
+    fn deadline(&self) -> Duration {
+        self.store.deadline()
+    }
+    async fn held(&self, node: NodeId) -> Result<Vec<Fence>> {
+        self.store.held(node).await
+    }
     fn writers(&self) -> usize {
         self.store.writers()
     }

@@ -42,6 +42,8 @@ pub(crate) struct Finisher {
 struct Unsaved {
     jobs: AtomicUsize,
     none: Notify,
+    /// Writers that repeat a write which failed.
+    repeating: AtomicUsize,
 }
 
 /// Ended attempts that may wait for one writer; when it is full, workers wait, and so claim no more.
@@ -91,6 +93,11 @@ impl Finisher {
     fn writer_for(&self, lease: LeaseId) -> &mpsc::Sender<Ended> {
         // Ids made one after the other differ in their low bits.
         &self.writers[lease.0.unsigned_abs() as usize % self.writers.len()]
+    }
+
+    /// Whether a write failed that is being repeated.
+    pub(crate) fn is_repeating(&self) -> bool {
+        self.unsaved.repeating.load(Ordering::Acquire) > 0
     }
 
     /// Waits until everything handed over is saved or given up.
@@ -149,6 +156,7 @@ impl Saver {
     async fn save_of_node(&self, node: NodeId, group: Vec<Ended>) {
         let mut wait = FIRST_RETRY;
         let mut maybe_saved_before = false;
+        let mut repeating = None;
         loop {
             let finishes: Vec<Finish> = group.iter().map(|ended| ended.finish.clone()).collect();
             match self.store.finish(node, finishes).await {
@@ -162,6 +170,7 @@ impl Saver {
                     }
                 }
             }
+            repeating.get_or_insert_with(|| Repeating::new(&self.unsaved));
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LAST_RETRY);
         }
@@ -208,6 +217,22 @@ impl Saver {
         let record = self.store.get(Scope::All, &[job]).await.ok()?.pop()?;
         let ours = record.node == Some(node) && record.attempt == ended.finish.attempt;
         (ours && record.status.is_terminal()).then_some(record.status)
+    }
+}
+
+/// Counts a write that is being repeated, while it is.
+struct Repeating<'a>(&'a Unsaved);
+
+impl<'a> Repeating<'a> {
+    fn new(unsaved: &'a Unsaved) -> Self {
+        unsaved.repeating.fetch_add(1, Ordering::AcqRel);
+        Repeating(unsaved)
+    }
+}
+
+impl Drop for Repeating<'_> {
+    fn drop(&mut self) {
+        self.0.repeating.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

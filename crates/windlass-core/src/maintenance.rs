@@ -1,13 +1,13 @@
 //! What keeps a store in order, on every node that runs: promotes due jobs, recovers those of lost nodes, opens gates,
 //! expires, cleans, saves progress. Each step is bounded, repeatable and safe beside the same step elsewhere.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::{JobError, Reason};
-use crate::store::{self, Claim, LeaseId, Survey, Transition};
+use crate::store::{self, Claim, Fence, Finish, LeaseId, Survey, Transition};
 use crate::worker::Worker;
 
 /// Jobs that one step of maintenance touches at most, so that none of them holds the store up.
@@ -91,7 +91,8 @@ impl Worker {
 
     /// Recovers, opens gates, expires and cleans, until the node stops.
     pub(crate) async fn look_after(self: Arc<Self>) {
-        let (mut recovered, mut tidied, mut cleaned, mut missing) = (None, None, None, None);
+        let (mut recovered, mut tidied, mut cleaned, mut missing, mut compared) = (None, None, None, None, None);
+        let mut forgotten = HashMap::new();
         let missing_every = (self.config.handler_missing_after / 10).clamp(LOOK_EVERY, Duration::from_secs(60));
         let due = |last: &mut Option<Instant>, every: Duration| {
             let due = last.is_none_or(|at| at.elapsed() >= every);
@@ -110,6 +111,9 @@ impl Worker {
             }
             if steps.is_ok() && due(&mut cleaned, CLEAN_EVERY) {
                 steps = self.clean().await;
+            }
+            if steps.is_ok() && due(&mut compared, self.config.lease / 2) {
+                steps = self.give_back_forgotten(&mut forgotten).await;
             }
             if steps.is_ok() && due(&mut missing, missing_every) {
                 steps = self.give_up_on_missing_handlers().await;
@@ -145,6 +149,37 @@ impl Worker {
             self.look_everywhere.store(true, Ordering::Release);
             self.jobs_are_ready();
         }
+        Ok(())
+    }
+
+    /// Gives jobs back that the store says this node holds, and that nobody here knows of: the answer of their claim, or
+    /// of the submit they were born with, was lost. While this node lives, nobody else would take them. `forgotten` is
+    /// since when each of them has been missed.
+    async fn give_back_forgotten(&self, forgotten: &mut HashMap<Fence, Instant>) -> store::Result<()> {
+        let node = self.membership().node;
+        let held = self.store.held(node).await?;
+        let missed: HashSet<Fence> = held.into_iter().filter(|fence| !self.runs(*fence)).collect();
+        forgotten.retain(|fence, _| missed.contains(fence));
+        for fence in missed {
+            forgotten.entry(fence).or_insert_with(Instant::now);
+        }
+        // A call under way may still bring a job, or end one; after this long each has been answered.
+        let patience = self.store.deadline() + self.config.lease;
+        let overdue: Vec<Fence> =
+            forgotten.iter().filter(|(_, since)| since.elapsed() >= patience).map(|(fence, _)| *fence).collect();
+        if overdue.is_empty() || self.finisher().is_repeating() {
+            return Ok(());
+        }
+        tracing::warn!(jobs = overdue.len(), "gave jobs back that this node held without knowing");
+        let release = |fence: &Fence| Finish {
+            fence: *fence,
+            attempt: 1,
+            ran: Duration::ZERO,
+            transition: Transition::Release,
+            follow_up: None,
+        };
+        self.store.finish(node, overdue.iter().map(release).collect()).await?;
+        self.jobs_are_ready();
         Ok(())
     }
 

@@ -29,6 +29,11 @@ pub trait Store: Send + Sync + 'static {
         1
     }
 
+    /// After how long every call has been answered, if only with an error.
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
     // ---- nodes
 
     /// Gives a process an identity of its own and a machine slot that no live process has, and none had in the last
@@ -37,6 +42,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Renews the node. A node that was declared dead gets [`Beat::Fenced`] and must stop its jobs.
     async fn heartbeat(&self, node: NodeId, running: usize) -> Result<Beat>;
+
+    /// The jobs that the node holds, in any order: what it has claimed or bore, and has not finished.
+    async fn held(&self, node: NodeId) -> Result<Vec<Fence>>;
 
     /// Ends the node: what it still holds is released without cost, its slot goes into quarantine.
     async fn deregister(&self, node: NodeId) -> Result<()>;

@@ -346,6 +346,11 @@ impl Worker {
         }
     }
 
+    /// Whether an attempt of this job runs here under this lease.
+    pub(crate) fn runs(&self, fence: Fence) -> bool {
+        self.running.lock().get(&fence.job).is_some_and(|attempt| attempt.job.lease == fence.lease)
+    }
+
     fn stop_all(&self, node: NodeId, why: Stop) {
         for attempt in self.running_attempts().iter().filter(|attempt| attempt.node == node) {
             attempt.stop_for(why);

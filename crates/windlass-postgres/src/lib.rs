@@ -334,6 +334,11 @@ impl Store for PgStore {
         "postgres"
     }
 
+    fn deadline(&self) -> Duration {
+        // To get a connection, and to get its answer.
+        self.shared.options.deadline * 2
+    }
+
     async fn now(&self) -> Result<Timestamp> {
         self.store_time().await
     }
@@ -352,6 +357,10 @@ impl Store for PgStore {
             self.let_go_all();
         }
         Ok(beat)
+    }
+
+    async fn held(&self, node: NodeId) -> Result<Vec<Fence>> {
+        maintain::held(self, node).await
     }
 
     async fn deregister(&self, node: NodeId) -> Result<()> {

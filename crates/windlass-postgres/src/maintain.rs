@@ -81,6 +81,12 @@ pub(crate) async fn heartbeat(store: &PgStore, node: NodeId, running: usize) -> 
     Ok(Beat::Alive { cancels: rows.iter().filter_map(cancel).collect() })
 }
 
+pub(crate) async fn held(store: &PgStore, node: NodeId) -> Result<Vec<Fence>> {
+    let params: [Param<'_>; 1] = [(&node.0, Type::INT8)];
+    let rows = store.shared.pools.maintain.query(Access::Read, include_str!("sql/held.sql"), &params).await?;
+    Ok(rows.iter().map(|row| Fence { job: JobId::from_i64(row.get(1)), lease: LeaseId(row.get(0)) }).collect())
+}
+
 pub(crate) async fn deregister(store: &PgStore, node: NodeId) -> Result<()> {
     let params: [Param<'_>; 2] = [(&node.0, Type::INT8), (&SLOT_QUARANTINE.as_secs_f64(), Type::FLOAT8)];
     store.shared.pools.api.query(Access::Write, include_str!("sql/deregister.sql"), &params).await?;

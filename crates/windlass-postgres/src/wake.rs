@@ -124,7 +124,8 @@ async fn listen_for_ever(config: Config, heard: Arc<Heard>) {
 
 /// Listens until the connection fails.
 async fn listen(config: &Config, heard: &Arc<Heard>) -> Result<(), tokio_postgres::Error> {
-    let (client, mut connection) = config.connect(NoTls).await?;
+    let Ok(connected) = tokio::time::timeout(CHECK_PATIENCE, config.connect(NoTls)).await else { return Ok(()) };
+    let (client, mut connection) = connected?;
     let hears = heard.clone();
     let driver = tokio::spawn(async move {
         let mut messages = futures_util::stream::poll_fn(move |cx| connection.poll_message(cx));
@@ -135,7 +136,10 @@ async fn listen(config: &Config, heard: &Arc<Heard>) -> Result<(), tokio_postgre
         }
     });
     let _end = AbortOnDrop(driver);
-    client.batch_execute("listen windlass_wake").await?;
+    match tokio::time::timeout(CHECK_PATIENCE, client.batch_execute("listen windlass_wake")).await {
+        Ok(answer) => answer?,
+        Err(_) => return Ok(()),
+    }
     // Something may have been said while nobody listened.
     heard.woken();
     loop {

@@ -406,7 +406,7 @@ fn end_without_finish(
 }
 
 /// The leases of a node, oldest first.
-fn leases_of(conn: &Connection, node: NodeId) -> Done<Vec<(LeaseId, Held)>> {
+pub(crate) fn leases_of(conn: &Connection, node: NodeId) -> Done<Vec<(LeaseId, Held)>> {
     let mut select =
         conn.prepare_cached("SELECT lease FROM windlass_lease WHERE node = ?1 ORDER BY claimed_at, lease")?;
     let leases = select.query_map([node.0], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;

@@ -348,6 +348,10 @@ impl Store for SqliteStore {
         "sqlite"
     }
 
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     async fn now(&self) -> Result<Timestamp> {
         Ok(self.clock.now())
     }
@@ -363,6 +367,10 @@ impl Store for SqliteStore {
 
     async fn heartbeat(&self, node: NodeId, running: usize) -> Result<Beat> {
         self.write(move |conn, state| node::heartbeat(conn, state, node, running)).await
+    }
+
+    async fn held(&self, node: NodeId) -> Result<Vec<Fence>> {
+        self.read(move |conn, _| node::held(conn, node)).await
     }
 
     async fn deregister(&self, node: NodeId) -> Result<()> {

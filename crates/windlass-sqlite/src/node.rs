@@ -58,6 +58,15 @@ pub(crate) fn deregister(conn: &Connection, state: &mut State, node: NodeId) -> 
     Ok(())
 }
 
+/// The jobs that a node holds.
+pub(crate) fn held(conn: &Connection, node: NodeId) -> Done<Vec<Fence>> {
+    let mut fences = Vec::new();
+    for (lease, held) in finish::leases_of(conn, node)? {
+        fences.extend(held.jobs.iter().map(|job| Fence { job: job_id(job.id), lease }));
+    }
+    Ok(fences)
+}
+
 /// Declares nodes dead that were last heard of at `silent_since` or before.
 pub(crate) fn recover(conn: &Connection, state: &mut State, silent_since: Timestamp) -> Done<Recovered> {
     let sql = "SELECT node, heartbeat_at FROM windlass_node WHERE heartbeat_at <= ?1 ORDER BY node";

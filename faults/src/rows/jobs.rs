@@ -79,8 +79,11 @@ pub(super) async fn unreadable(rig: &mut Rig) -> Result<()> {
         rig.processes[producer].tell(&Command::Cancel { tenant: 0, jobs });
     }
     rig.quiet(SOON).await?;
+    // A process that knows the handler refuses them at once.
+    let refused = rig.count(|what| matches!(what, What::SubmitRefused { code, .. } if code == "invalid_input"))?;
     let dead = ended_as(&rig.events()?, "dead_lettered");
-    rig.demand("what cannot be read becomes a dead letter", dead, dead >= 4 && dead <= bad);
+    let found = format!("{dead} dead letters, {refused} refused");
+    rig.demand("what cannot be read is refused or becomes a dead letter", found, (4..=bad).contains(&(dead + refused)));
     Ok(())
 }
 

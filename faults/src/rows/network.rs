@@ -28,7 +28,7 @@ pub(super) async fn deaf_listener(rig: &mut Rig) -> Result<()> {
     let silent = Instant::now();
     let mut noticed = None;
     let mut submitted = 1;
-    while silent.elapsed() < Duration::from_secs(15) && noticed.is_none() {
+    while silent.elapsed() < Duration::from_secs(20) && noticed.is_none() {
         submitted += 1;
         rig.submit(producer, vec![Order::default()], 1);
         let took = rig.until("a job to end without wake-ups", SOON, |events| effects(events) >= submitted).await?;
@@ -38,7 +38,7 @@ pub(super) async fn deaf_listener(rig: &mut Rig) -> Result<()> {
     }
     rig.demand_within("a job is picked up without wake-ups", slowest, Duration::from_secs(3));
     let noticed = noticed.unwrap_or(Duration::MAX);
-    rig.demand_within("the silence is noticed", noticed.min(Duration::from_secs(3600)), Duration::from_secs(16));
+    rig.demand_within("the silence is noticed", noticed.min(Duration::from_secs(3600)), Duration::from_secs(18));
     rig.proxies[proxy].heal();
     rig.healed("the listening connection is silent");
     rig.quiet(SOON).await

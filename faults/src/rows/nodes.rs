@@ -30,16 +30,17 @@ pub(super) async fn killed(rig: &mut Rig) -> Result<()> {
 /// F18: a node stops for three leases; others take its jobs over; what it wants to write afterwards is refused.
 pub(super) async fn frozen(rig: &mut Rig) -> Result<()> {
     let lease = rig.settings.lease;
-    let first = rig.worker().await?;
+    let (first, second) = (rig.worker().await?, rig.worker().await?);
     let producer = rig.producer().await?;
-    // Handlers that go on whatever they are told, so that a zombie does try to write.
-    let todo = Todo { ms: 1_500, deaf: true, ..Todo::default() };
-    rig.submit(producer, vec![Order { todo, ..Order::default() }; 8], 4);
-    rig.until("jobs to start", SOON, |events| started(events) >= 8).await?;
-    let second = rig.worker().await?;
     let seed = rig.seed();
     rig.load(producer, Load { seed, ..Load::default() });
+    // Handlers that go on whatever they are told, so that a zombie does try to write.
+    let ms = u64::try_from((lease * 7 / 2).as_millis())?;
+    let order = Order { todo: Todo { ms, deaf: true, writes: true, ..Todo::default() }, ..Order::default() };
     for at in [first, second].repeat(rig.profile.times(1, 5)) {
+        let before = saved(&rig.events()?);
+        rig.submit(producer, vec![order.clone(); 4], 4);
+        rig.until("deaf jobs to be under way", SOON, |events| saved(events) >= before + 4).await?;
         rig.freeze(at, lease * 3).await;
         rig.go_on(Duration::from_secs(1)).await;
     }
@@ -92,39 +93,39 @@ pub(super) async fn poisoned(rig: &mut Rig) -> Result<()> {
     }
     let producer = rig.producer().await?;
     let innocent = Order { todo: Todo { ms: 200, ..Todo::default() }, ..Order::default() };
-    let poison = |how: &str| {
-        let todo = Todo { kills: Some(how.into()), ..Todo::default() };
-        Order { todo, key: Some(format!("poison {how}")), until_acknowledged: true, ..Order::default() }
-    };
-    let mut orders = vec![innocent; 30];
-    orders.insert(10, poison("abort"));
-    orders.insert(20, poison("overflow"));
+    let mut poisons = vec!["abort", "overflow"];
     if rig.profile != crate::Profile::Short {
+        poisons.push("memory");
         for worker in rig.workers() {
             // Enough for a node, far too little for one that hoards.
             rig.processes[worker].under.memory_bytes = Some(4 << 30);
         }
-        orders.insert(25, poison("memory"));
     }
-    rig.fault("jobs that kill their process");
-    rig.submit(producer, orders, 1);
-    // What a supervisor does.
-    let began = Instant::now();
-    let (mut restarts, mut quiet) = (0, 0);
-    while quiet < 5 {
-        ensure!(began.elapsed() < Duration::from_secs(100), "poison goes round: {restarts} restarts");
-        for at in 0..rig.processes.len() {
-            if rig.processes[at].exited()?.is_some() {
-                restarts += 1;
-                rig.restart(at).await?;
+    let mut restarts = 0;
+    for how in poisons.clone() {
+        let todo = Todo { kills: Some(how.into()), ..Todo::default() };
+        let poison = Order { todo, key: Some(format!("poison {how}")), ..Order::default() };
+        let mut orders = vec![innocent.clone(); 15];
+        orders.push(poison);
+        rig.fault(format!("a job kills its process: {how}"));
+        rig.submit(producer, orders, 1);
+        // What a supervisor does.
+        let (began, restarts_before, mut quiet) = (Instant::now(), restarts, 0);
+        while quiet < 5 {
+            ensure!(began.elapsed() < Duration::from_secs(60), "poison goes round: {restarts} restarts");
+            for at in 0..rig.processes.len() {
+                if rig.processes[at].exited()?.is_some() {
+                    restarts += 1;
+                    rig.restart(at).await?;
+                }
             }
+            let idle = restarts > restarts_before && rig.unfinished().await? == 0;
+            quiet = if idle { quiet + 1 } else { 0 };
+            rig.go_on(Duration::from_millis(200)).await;
         }
-        let done = rig.count(|what| matches!(what, What::SubmitOk { .. }))?;
-        quiet = if done >= 12 && rig.unfinished().await? == 0 { quiet + 1 } else { 0 };
-        rig.go_on(Duration::from_millis(200)).await;
     }
     // Each poison kills at most once for each recovery, and once more.
-    let most = 3 * (usize::from(rig.rules.max_recoveries) + 1);
+    let most = poisons.len() * (usize::from(rig.rules.max_recoveries) + 1);
     rig.demand("the process is restarted a bounded number of times", restarts, restarts > 0 && restarts <= most);
     rig.quiet(Duration::from_secs(30)).await
 }
@@ -174,6 +175,12 @@ pub(super) async fn rolled(rig: &mut Rig) -> Result<()> {
 
 fn started(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event.what, What::Start { .. })).count()
+}
+
+/// Checkpoints that the store has accepted.
+fn saved(events: &[Event]) -> usize {
+    let checkpoint = |what: &What| matches!(what, What::Write { what, accepted: true, .. } if what == "checkpoint");
+    events.iter().filter(|event| checkpoint(&event.what)).count()
 }
 
 fn ended(events: &[Event]) -> usize {

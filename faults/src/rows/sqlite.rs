@@ -63,7 +63,8 @@ pub(super) async fn disk_full(rig: &mut Rig) -> Result<()> {
         process.stop(SOON).await?;
     }
     let kept = rig.dir.join("jobs.db");
-    std::fs::copy(rig.file(), &kept).context("keep the file")?;
+    let file = Connection::open(rig.file())?;
+    file.execute("vacuum into ?1", [kept.display().to_string()]).context("keep the file")?;
     rig.url = format!("sqlite:{}", kept.display());
     Ok(())
 }
@@ -80,7 +81,7 @@ pub(super) async fn two_processes(rig: &mut Rig) -> Result<()> {
         let status = second.exited()?.context("it has ended")?;
         let said = second.errors();
         rig.demand("the second process is refused", status, !status.success());
-        rig.demand("it is told why", said.clone(), said.contains("another process"));
+        rig.demand("it is told why", said.clone(), said.contains("is in use by process"));
     }
     rig.quiet(SOON).await?;
     is_whole(rig)

@@ -99,6 +99,13 @@ impl Store for MemoryStore {
         Ok(self.step(|state, now| state.heartbeat(node, running, now)))
     }
 
+    async fn held(&self, node: NodeId) -> Result<Vec<Fence>> {
+        Ok(self.step(|state, _| {
+            let fence = |id| Some(Fence { job: id, lease: state.lease_of(id)? });
+            state.jobs_of(node).into_iter().filter_map(fence).collect()
+        }))
+    }
+
     async fn deregister(&self, node: NodeId) -> Result<()> {
         self.step(|state, now| state.deregister(node, now));
         Ok(())

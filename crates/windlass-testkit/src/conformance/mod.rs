@@ -178,6 +178,7 @@ suite! { $
         the_outcome_of_a_job_can_be_read ["SUB-12"]
     ;
     running:
+        a_node_can_ask_what_it_holds ["RUN-5"]
         a_submitted_job_can_be_claimed_at_once ["RUN-3"]
         a_claim_takes_no_more_than_asked_for_in_all_or_per_queue ["RUN-3" "RUN-11"]
         limits_without_end_take_all_there_is ["RUN-3"]

@@ -26,6 +26,28 @@ pub(super) async fn a_submitted_job_can_be_claimed_at_once(rig: Rig) {
     assert!(rig.claim(5).await.is_empty(), "a running job is not ready");
 }
 
+/// RUN-5: claimed and born, until they end or are given back; what others hold is not told. So a node finds jobs again
+/// whose claim was never answered.
+pub(super) async fn a_node_can_ask_what_it_holds(rig: Rig) {
+    let held = async |node| {
+        let fences = rig.store().held(node).await.expect("held");
+        let mut fences: Vec<_> = fences.into_iter().map(|fence| (fence.job, fence.lease)).collect();
+        fences.sort();
+        fences
+    };
+    assert!(held(rig.node).await.is_empty());
+    rig.submit_all(rig.jobs(3)).await;
+    let claimed = rig.claim(3).await;
+    let other = rig.another_node().await;
+    assert!(held(other).await.is_empty(), "another node holds nothing");
+    let mut expected: Vec<_> = claimed.iter().map(|job| (job.id, job.lease)).collect();
+    expected.sort();
+    assert_eq!(held(rig.node).await, expected);
+    rig.end(&claimed[0], succeed()).await;
+    rig.end(&claimed[1], Transition::Release).await;
+    assert_eq!(held(rig.node).await, [(claimed[2].id, claimed[2].lease)]);
+}
+
 /// RUN-3, RUN-11: `max` and the limit of each queue are both kept, and a queue's limit does not starve the next queue.
 pub(super) async fn a_claim_takes_no_more_than_asked_for_in_all_or_per_queue(rig: Rig) {
     for queue in ["one", "two"] {
