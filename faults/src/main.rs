@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use windlass_faults::runner::{End, Judged, Plan, run};
 use windlass_faults::sabotage::Sabotage;
 use windlass_faults::{Profile, StoreKind, child};
@@ -35,9 +35,9 @@ struct Arguments {
     /// Where the report and everything the rows leave goes.
     #[arg(long, default_value = "target/faults")]
     out: PathBuf,
-    /// Break a promise on purpose; the command then succeeds if the matrix notices.
-    #[arg(long, value_enum)]
-    sabotage: Option<Sabotage>,
+    /// Break a promise on purpose, and succeed if the rows that should notice do: the name of one, or `all`.
+    #[arg(long, value_parser = sabotages)]
+    sabotage: Option<Sabotages>,
 }
 
 fn main() -> ExitCode {
@@ -63,6 +63,17 @@ fn store(name: &str) -> Result<StoreKind, String> {
     }
 }
 
+/// What to break, one after the other.
+#[derive(Clone)]
+struct Sabotages(Vec<Sabotage>);
+
+fn sabotages(name: &str) -> Result<Sabotages, String> {
+    match name {
+        "all" => Ok(Sabotages(Sabotage::ALL.to_vec())),
+        one => Sabotage::from_str(one, true).map(|sabotage| Sabotages(vec![sabotage])),
+    }
+}
+
 /// Runs the matrix; false if a row failed, or, with sabotage, if none did.
 fn faults(arguments: Arguments) -> Result<bool> {
     let seed = arguments.seed.unwrap_or_else(new_seed);
@@ -73,21 +84,73 @@ fn faults(arguments: Arguments) -> Result<bool> {
         store: arguments.store,
         at_once: arguments.at_once,
         dir: arguments.out.join(format!("seed-{seed}")),
-        sabotage: arguments.sabotage,
+        sabotage: None,
     };
-    if plan.dir.exists() {
-        std::fs::remove_dir_all(&plan.dir).with_context(|| format!("clear {}", plan.dir.display()))?;
-    }
     println!("seed {seed}, profile {:?}", plan.profile);
+    match arguments.sabotage {
+        None => matrix(&plan),
+        Some(Sabotages(sabotages)) => {
+            let mut missed = 0;
+            for sabotage in sabotages {
+                missed += usize::from(!is_noticed(&plan, sabotage)?);
+            }
+            Ok(missed == 0)
+        }
+    }
+}
+
+/// Runs the rows of a plan; false if one failed.
+fn matrix(plan: &Plan) -> Result<bool> {
+    clear(plan)?;
     let started = Instant::now();
-    let rows = run(&plan, say)?;
+    let rows = run(plan, say)?;
     let failed = rows.iter().filter(|row| row.failed()).count();
     let passed = rows.iter().filter(|row| row.passed()).count();
     println!("{passed} passed, {failed} failed in {:.0} s", started.elapsed().as_secs_f64());
-    Ok(match plan.sabotage {
-        None => failed == 0,
-        Some(_) => failed > 0,
-    })
+    Ok(failed == 0)
+}
+
+/// Runs the rows that must notice a sabotage; true if one of them does.
+fn is_noticed(plan: &Plan, sabotage: Sabotage) -> Result<bool> {
+    let mut plan = plan.clone();
+    plan.sabotage = Some(sabotage);
+    plan.store = Some(StoreKind::Postgres);
+    plan.dir = plan.dir.with_file_name(format!("sabotage-{sabotage:?}"));
+    if plan.only.is_empty() {
+        plan.only = sabotage.rows().iter().map(|row| (*row).to_owned()).collect();
+    }
+    clear(&plan)?;
+    let rows = run(&plan, |_| {})?;
+    let noticed: Vec<String> = rows.iter().filter(|row| row.failed()).map(noticed).collect();
+    match noticed.is_empty() {
+        true => println!("{sabotage:?}: MISSED by {}", plan.only.join(", ")),
+        false => println!("{sabotage:?}: noticed by {}", noticed.join("; ")),
+    }
+    Ok(!noticed.is_empty())
+}
+
+/// Which row noticed, and by what.
+fn noticed(row: &Judged) -> String {
+    let by = match &row.end {
+        End::Ran(ran) => {
+            let mut invariants: Vec<&str> = ran.violations.iter().map(|violation| violation.invariant).collect();
+            invariants.dedup();
+            let demands =
+                ran.criteria.iter().filter(|criterion| !criterion.met).map(|criterion| criterion.what.as_str());
+            invariants.into_iter().take(6).chain(demands).collect::<Vec<_>>().join(", ")
+        }
+        End::Broke(error) => error.clone(),
+        End::Waits(reason) => (*reason).to_owned(),
+        End::Skipped(reason) => reason.clone(),
+    };
+    format!("{} ({by})", row.id)
+}
+
+fn clear(plan: &Plan) -> Result<()> {
+    match plan.dir.exists() {
+        true => std::fs::remove_dir_all(&plan.dir).with_context(|| format!("clear {}", plan.dir.display())),
+        false => Ok(()),
+    }
 }
 
 fn new_seed() -> u64 {

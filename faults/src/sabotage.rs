@@ -1,20 +1,74 @@
 //! What is broken on purpose, to show that the matrix notices: edits of the database's own functions, each of which takes
-//! one promise away. Applied by `runner` to the databases of PostgreSQL rows when `--sabotage` asks for it.
+//! one promise away. Applied by `runner` to the databases of PostgreSQL rows when `--sabotage` asks for it. An edit that
+//! does not find what it changes is an error, so that none rots when the functions change.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use tokio_postgres::Client;
 
 /// One promise taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sabotage {
-    /// A finish is accepted whatever lease it names.
+    /// Any end of an attempt is accepted, whatever lease it names.
     FencingOff,
+    /// A success is accepted by the job's id alone.
+    UnfencedCompletion,
+    /// A claim neither locks the chunks it takes nor checks that they were still there.
+    UnlockedClaim,
+    /// A node that is lost with a job is not counted.
+    RecoveryNotCounted,
 }
 
+/// An edit: a function, what it says, and what it says instead.
+type Edit = (&'static str, &'static str, &'static str);
+
 impl Sabotage {
+    /// All of them.
+    pub const ALL: [Sabotage; 4] =
+        [Sabotage::FencingOff, Sabotage::UnfencedCompletion, Sabotage::UnlockedClaim, Sabotage::RecoveryNotCounted];
+
+    /// The rows that must notice; one of them is enough.
+    pub fn rows(self) -> &'static [&'static str] {
+        match self {
+            Sabotage::FencingOff | Sabotage::UnfencedCompletion => &["F07", "F18", "F32"],
+            Sabotage::UnlockedClaim => &["F11", "F17", "F50"],
+            Sabotage::RecoveryNotCounted => &["F20"],
+        }
+    }
+
+    fn edits(self) -> &'static [Edit] {
+        match self {
+            Sabotage::FencingOff => &[
+                ("hold", "where l.lease_id = any (p_leases) and l.node_id + 0 = p_node", "where l.ids && p_id"),
+                ("hold", "on u.lease_id = f.lease and u.id = f.id", "on u.id = f.id"),
+            ],
+            Sabotage::UnfencedCompletion => &[(
+                "finish_succeeded",
+                "where l.lease_id = u.lease and l.part = u.part and l.node_id + 0 = p_node",
+                "where p_id[u.lo] = any (l.ids)",
+            )],
+            Sabotage::UnlockedClaim => &[
+                ("claim", "limit v_limit for update skip locked", "limit v_limit"),
+                ("claim", "if v_gone <> v_rows then", "if false then"),
+            ],
+            Sabotage::RecoveryNotCounted => {
+                &[("take_back", "case when p_lost then b.recoveries + 1 else b.recoveries end", "b.recoveries")]
+            }
+        }
+    }
+
     /// Changes the functions of a database.
     pub async fn apply(self, client: &Client) -> Result<()> {
-        let _ = (self, client);
+        for (function, says, instead) in self.edits() {
+            let sql = "select pg_get_functiondef(p.oid) from pg_proc p
+                       where p.pronamespace = 'windlass'::regnamespace and p.proname = $1";
+            let row = client.query_opt(sql, &[function]).await?;
+            let definition: String = row.with_context(|| format!("there is no function {function}"))?.get(0);
+            ensure!(
+                definition.contains(says),
+                "{function} does not say `{says}` any more; change the sabotage with it"
+            );
+            client.batch_execute(&definition.replace(says, instead)).await.context("sabotage a function")?;
+        }
         Ok(())
     }
 }

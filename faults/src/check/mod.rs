@@ -1,7 +1,9 @@
 //! Placeholder.
 use crate::history::History;
 #[derive(Debug)]
-pub struct Violation;
+pub struct Violation {
+    pub invariant: &'static str,
+}
 #[derive(Debug, Default)]
 pub struct Facts;
 pub struct Verdict {
