@@ -78,6 +78,26 @@ impl Pool {
         rows.into_iter().next().ok_or_else(|| Error::Internal(format!("no answer to `{}`", headline(sql))))
     }
 
+    /// The same inside a transaction that `opening` begins and puts behind a wall. Answers nothing where the wall has
+    /// no such job.
+    pub(crate) async fn query_behind(
+        &self,
+        opening: &str,
+        access: Access,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>> {
+        let mut conflicts = 0;
+        loop {
+            let mut conn = self.get().await?;
+            match conn.query_behind(opening, access, sql, params).await {
+                Err(Failure::Conflict(_)) if conflicts < CONFLICT_RETRIES => conflicts += 1,
+                Err(Failure::NotThere) => return Ok(Vec::new()),
+                other => return other.map_err(Error::from),
+            }
+        }
+    }
+
     /// A connection of this role, made if none is idle.
     pub(crate) async fn get(&self) -> Result<Conn> {
         let waiting = tokio::time::timeout(self.0.deadline, self.0.permits.clone().acquire_owned());
@@ -151,10 +171,60 @@ impl Conn {
         self.in_doubt();
         let rows = self.query_inside(access, sql, params).await;
         // The server has answered, with rows or with an error: nothing is under way on this connection.
-        if matches!(rows, Ok(_) | Err(Failure::Conflict(_) | Failure::Answered(_))) {
+        if matches!(rows, Ok(_) | Err(Failure::Conflict(_) | Failure::Answered(_) | Failure::NotThere)) {
             self.settled();
         }
         rows
+    }
+
+    /// Runs one statement in a transaction of its own that `opening` begins. A read goes out in one piece, so that it
+    /// takes one round trip; its rows count only if the opening succeeded, because else they were read outside of it. A
+    /// write waits for the opening.
+    pub(crate) async fn query_behind(
+        &mut self,
+        opening: &str,
+        access: Access,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> std::result::Result<Vec<Row>, Failure> {
+        self.in_doubt();
+        let client = self.client();
+        let exchange = async {
+            let (opened, rows, ended) = match access {
+                Access::Read => {
+                    futures_util::join!(
+                        client.batch_execute(opening),
+                        client.query_typed(sql, params),
+                        client.batch_execute("commit")
+                    )
+                }
+                Access::Write => match client.batch_execute(opening).await {
+                    Ok(()) => {
+                        let (rows, ended) =
+                            futures_util::join!(client.query_typed(sql, params), client.batch_execute("commit"));
+                        (Ok(()), rows, ended)
+                    }
+                    refused => (refused, Ok(Vec::new()), client.batch_execute("rollback").await),
+                },
+            };
+            let opened = opened.map_err(|error| Failure::of(error, Access::Read));
+            let rows = rows.map_err(|error| Failure::of(error, access));
+            let ended = ended.map_err(|error| Failure::of(error, access));
+            (opened, rows, ended)
+        };
+        let answer = match tokio::time::timeout(self.pool.0.deadline, exchange).await {
+            Ok((opened, rows, ended)) => {
+                let lost = |failure: Option<&Failure>| matches!(failure, Some(Failure::Lost(_)));
+                if lost(opened.as_ref().err()) || lost(rows.as_ref().err()) || lost(ended.as_ref().err()) {
+                    return Err(opened.err().or(rows.err()).or(ended.err()).expect("one of them is lost"));
+                }
+                opened.and(rows).and_then(|rows| ended.map(|()| rows))
+            }
+            Err(_) => return Err(Failure::Lost(lost(access, &format!("no answer to `{}` in time", headline(sql))))),
+        };
+        // Every part was answered, and whatever became of the transaction, its end was the last of them.
+        self.settled();
+        answer
     }
 
     /// Runs one statement of a transaction that the caller has opened and will end.
@@ -211,6 +281,8 @@ pub(crate) enum Failure {
     Conflict(Error),
     /// The server answered with an error: nothing was written.
     Answered(Error),
+    /// The server answered that a tenant has no such job.
+    NotThere,
     /// The connection is of no use any more.
     Lost(Error),
 }
@@ -219,6 +291,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         match failure {
             Failure::Conflict(error) | Failure::Answered(error) | Failure::Lost(error) => error,
+            Failure::NotThere => Error::Internal("a job is not there".into()),
         }
     }
 }
@@ -234,12 +307,19 @@ impl Failure {
                 false => Failure::Lost(Error::Internal(chain(&error))),
             };
         };
-        let message = match db.detail() {
+        let code = db.code();
+        // Details of refused data (classes 22 and 23) repeat the data, which must not reach logs.
+        let repeats_data = code.code().starts_with("22") || code.code().starts_with("23");
+        let message = match db.detail().filter(|_| !repeats_data) {
             Some(detail) => format!("{} ({detail})", db.message()),
             None => db.message().to_owned(),
         };
-        let code = db.code();
         match code {
+            &SqlState::NO_DATA_FOUND => Failure::NotThere,
+            &SqlState::INSUFFICIENT_PRIVILEGE => Failure::Answered(Error::Refused(format!(
+                "{message}: the login must be a member of the roles windlass_engine and windlass_app \
+                 (`grant windlass_engine, windlass_app to …`)"
+            ))),
             &SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE => {
                 Failure::Conflict(Error::Unavailable(message))
             }

@@ -16,6 +16,7 @@ mod submit;
 mod tx;
 mod types;
 mod wake;
+mod walls;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -51,6 +52,7 @@ pub use crate::tx::submit_in_seaorm;
 #[cfg(feature = "sqlx")]
 pub use crate::tx::submit_in_sqlx;
 pub use crate::tx::{HandlerTx, PgJobTx, submit_in, transaction};
+pub use crate::walls::Walls;
 
 /// How to connect.
 ///
@@ -161,6 +163,7 @@ struct Inner {
     pub(crate) lines: Mutex<Lines>,
     pub(crate) cursors: Cursors,
     pub(crate) wake: Wake,
+    pub(crate) walls: Walls,
     /// What this process knows of the jobs it holds, so that a finish need not look it up.
     held: Mutex<HashMap<i64, Held>>,
     runtime: Option<Runtime>,
@@ -229,21 +232,25 @@ impl PgStore {
             tx: pool(options.connections),
         };
         let wake = Wake::start(handle, pool(1), options.config.clone(), options.listen);
-        let shared = Arc::new(Inner {
+        let mut shared = Inner {
             options,
             pools,
             lines: Mutex::default(),
             cursors: Cursors::default(),
             wake,
+            walls: Walls::Down("nobody has looked yet".into()),
             held: Mutex::default(),
             runtime: Some(runtime),
-        });
-        let store = PgStore { shared };
-        if store.shared.options.migrate {
-            migrate::migrate(&store.shared.pools.api).await?;
-            maintain::make_weeks(&store).await?;
+        };
+        if shared.options.migrate {
+            migrate::migrate(&shared.pools.api).await?;
         } else {
-            migrate::check(migrate::status(&store.shared.pools.api).await?)?;
+            migrate::check(migrate::status(&shared.pools.api).await?)?;
+        }
+        shared.walls = walls::look(&shared.pools.api).await?;
+        let store = PgStore { shared: Arc::new(shared) };
+        if store.shared.options.migrate {
+            maintain::make_weeks(&store).await?;
         }
         store.sync_lines().await?;
         Ok(store)
@@ -261,6 +268,11 @@ impl PgStore {
         let status = migrate::status(&pool).await;
         runtime.shutdown_background();
         status
+    }
+
+    /// Whether row-level security keeps tenants apart, as it was when this store connected.
+    pub fn walls(&self) -> &Walls {
+        &self.shared.walls
     }
 
     pub(crate) fn runtime(&self) -> &Handle {

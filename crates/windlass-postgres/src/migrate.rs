@@ -3,7 +3,7 @@
 
 use windlass_core::store::{Error, Result};
 
-use crate::connect::{Access, Conn, Pool};
+use crate::connect::{Access, Conn, Failure, Pool};
 
 /// One step of the schema.
 struct Migration {
@@ -25,6 +25,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(4, "0004_finish"),
     migration!(5, "0005_steer"),
     migration!(6, "0006_maintain"),
+    migration!(7, "0007_walls"),
 ];
 
 /// Where the versions are kept. Made before the first migration, so that it is there to be asked.
@@ -37,6 +38,12 @@ create table if not exists windlass.schema_version (
 
 /// The lock that lets one process migrate at a time. It ends with its transaction, so PgBouncer cannot leak it.
 const LOCK: &str = "select pg_advisory_xact_lock(7238934417284650001)";
+
+/// Puts what is new behind the walls between tenants. Answers `up`, or why there are none.
+const RAISE_WALLS: &str = "select windlass.raise_walls()";
+
+/// How often that is tried: on a busy database its locks may lose to a node's, or a node's to it.
+const RAISE_TRIES: u32 = 5;
 
 /// How a schema compares with this binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +77,7 @@ pub fn migrations_sql() -> String {
             version = migration.version,
         ));
     }
-    text.push_str("commit;\n");
+    text.push_str(&format!("\n{RAISE_WALLS};\ncommit;\n"));
     text
 }
 
@@ -103,7 +110,8 @@ pub(crate) fn check(status: SchemaStatus) -> Result<()> {
     Ok(())
 }
 
-/// Applies what is missing. Several processes may call it at once.
+/// Applies what is missing, and raises the walls where they are down and this login can. Several processes may call it
+/// at once.
 pub(crate) async fn migrate(pool: &Pool) -> Result<SchemaStatus> {
     let before = status(pool).await?;
     if before.found > before.wanted {
@@ -115,7 +123,39 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<SchemaStatus> {
         apply(&conn, migration).await?;
         conn.settled();
     }
+    let walls: String = pool.query_one(Access::Read, "select windlass.walls()", &[]).await?.get(0);
+    if !before.is_current() || walls != "up" {
+        raise_walls(pool).await?;
+    }
     Ok(SchemaStatus { found: wanted(), wanted: wanted() })
+}
+
+async fn raise_walls(pool: &Pool) -> Result<()> {
+    let mut tries = 1;
+    loop {
+        let mut conn = pool.get().await?;
+        conn.in_doubt();
+        match raised(&conn).await {
+            Ok(walls) => {
+                conn.settled();
+                match walls.as_str() {
+                    "up" => tracing::info!("raised the walls between tenants"),
+                    reason => tracing::warn!(reason, "no row-level security between tenants; scopes and predicates do"),
+                }
+                return Ok(());
+            }
+            Err(Failure::Conflict(_)) if tries < RAISE_TRIES => tries += 1,
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+}
+
+async fn raised(conn: &Conn) -> std::result::Result<String, Failure> {
+    conn.run(Access::Write, "begin").await?;
+    conn.run(Access::Write, LOCK).await?;
+    let rows = conn.query_inside(Access::Write, RAISE_WALLS, &[]).await?;
+    conn.run(Access::Write, "commit").await?;
+    Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
 }
 
 async fn apply(conn: &Conn, migration: &Migration) -> Result<()> {

@@ -21,7 +21,7 @@ pub(crate) async fn get(store: &PgStore, scope: Scope, ids: &[JobId]) -> Result<
     }
     let ids: Vec<i64> = ids.iter().map(|id| id.as_i64()).collect();
     let params: [Param<'_>; 2] = [(&ids, Type::INT8_ARRAY), (&tenant(scope), Type::UUID)];
-    let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/records.sql"), &params).await?;
+    let rows = store.within(scope).query(include_str!("sql/records.sql"), &params).await?;
     Ok(rows.iter().map(record).collect())
 }
 
@@ -99,14 +99,14 @@ fn record(row: &Row) -> JobRecord {
 
 pub(crate) async fn input(store: &PgStore, scope: Scope, id: JobId) -> Result<Option<Payload>> {
     let params: [Param<'_>; 2] = [(&id.as_i64(), Type::INT8), (&tenant(scope), Type::UUID)];
-    let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/input.sql"), &params).await?;
+    let rows = store.within(scope).query(include_str!("sql/input.sql"), &params).await?;
     Ok(rows.first().map(|row| row.get::<_, Json<'_>>(0).payload()))
 }
 
 /// Jobs that pass the filter, newest first: first their ids, then their records.
 pub(crate) async fn list(store: &PgStore, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
     let query = ListQuery::new(scope, filter, page);
-    let rows = store.shared.pools.api.query(Access::Read, &query.sql, &query.params()).await?;
+    let rows = store.within(scope).query(&query.sql, &query.params()).await?;
     let ids: Vec<JobId> = rows.iter().map(|row| JobId::from_i64(row.get(0))).collect();
     let mut records = get(store, scope, &ids).await?;
     // A job may have moved on between the two statements.
@@ -187,7 +187,7 @@ impl ListQuery {
             running = match filter.statuses.is_empty() {
                 // Only a list by status needs to know who runs.
                 true => "",
-                false => "left join (select distinct u.id from windlass.lease l, unnest(l.ids) u(id)) r on r.id = j.id",
+                false => "left join (select distinct u.id from windlass.running() u) r on r.id = j.id",
             },
             conditions = conditions.join(" and "),
         );
@@ -233,7 +233,7 @@ fn lead(status: Status) -> Option<&'static str> {
         Status::Scheduled => Some("select id from windlass.scheduled where kind = 1"),
         Status::Retrying => Some("select id from windlass.scheduled where kind = 2"),
         Status::Blocked => Some("select id from windlass.gated"),
-        Status::Running => Some("select u.id from windlass.lease q, unnest(q.ids) u(id)"),
+        Status::Running => Some("select u.id from windlass.running() u"),
         Status::DeadLettered => Some("select id from windlass.outcome where status = 8"),
         Status::Suspended => Some("select null::bigint as id where false"),
         _ => None,
@@ -243,13 +243,13 @@ fn lead(status: Status) -> Option<&'static str> {
 pub(crate) async fn history(store: &PgStore, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
     let Some(record) = get(store, scope, &[id]).await?.into_iter().next() else { return Ok(Vec::new()) };
     let params: [Param<'_>; 1] = [(&id.as_i64(), Type::INT8)];
-    let events = store.shared.pools.api.query(Access::Read, include_str!("sql/history.sql"), &params).await?;
+    let events = store.within(scope).query(include_str!("sql/history.sql"), &params).await?;
     let events: Vec<HistoryEntry> = events.iter().map(entry).collect();
     let mut history = Vec::with_capacity(events.len() + 2);
     // A job that was born behind a gate has an event of its own for that.
     let born_blocked = events.first().is_some_and(|first| first.status == Status::Blocked && first.note.is_none());
     if !born_blocked {
-        let first = match born_scheduled(store, id).await? {
+        let first = match born_scheduled(store, scope, id).await? {
             true => Status::Scheduled,
             false => Status::Pending,
         };
@@ -265,17 +265,16 @@ pub(crate) async fn history(store: &PgStore, scope: Scope, id: JobId) -> Result<
         history.sort_by_key(|entry| entry.at);
     }
     if record.status.is_terminal() {
-        let ends = store.shared.pools.api.query(Access::Read, include_str!("sql/end_of.sql"), &params).await?;
+        let ends = store.within(scope).query(include_str!("sql/end_of.sql"), &params).await?;
         history.extend(ends.iter().map(entry));
     }
     Ok(history)
 }
 
 /// Whether a job had a start time ahead when it was submitted.
-async fn born_scheduled(store: &PgStore, id: JobId) -> Result<bool> {
+async fn born_scheduled(store: &PgStore, scope: Scope, id: JobId) -> Result<bool> {
     let params: [Param<'_>; 1] = [(&id.as_i64(), Type::INT8)];
-    let sql = include_str!("sql/born_scheduled.sql");
-    let rows = store.shared.pools.api.query(Access::Read, sql, &params).await?;
+    let rows = store.within(scope).query(include_str!("sql/born_scheduled.sql"), &params).await?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
@@ -295,7 +294,7 @@ pub(crate) async fn counts(store: &PgStore, scope: Scope) -> Result<Counts> {
     let params: [Param<'_>; 1] = [(&tenant(scope), Type::UUID)];
     let mut counts = Counts::default();
     for sql in [include_str!("sql/counts_live.sql"), include_str!("sql/counts_ended.sql")] {
-        for row in store.shared.pools.api.query(Access::Read, sql, &params).await? {
+        for row in store.within(scope).query(sql, &params).await? {
             if let Some(status) = Status::from_code(row.get(0)) {
                 counts.add(status, row.get::<_, i64>(1).max(0) as u64);
             }
@@ -309,16 +308,17 @@ pub(crate) async fn whereabouts(store: &PgStore, scope: Scope, id: JobId) -> Res
     let mut ahead = None;
     if record.status == Status::Pending {
         let params: [Param<'_>; 2] = [(&id.as_i64(), Type::INT8), (&record.tenant.0, Type::UUID)];
+        // The engine's: how many wait before a job is a fact of the line, which all tenants share.
         let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/ahead.sql"), &params).await?;
         ahead = rows.first().map(|row| row.get::<_, i64>(1).max(0) as u64);
     }
     let mut key_holder = None;
     if let Some(Gate::OrderingKey(key)) = record.reason.as_deref().and_then(Gate::parse) {
         let params: [Param<'_>; 2] = [(&record.tenant.0, Type::UUID), (&key, Type::TEXT)];
-        let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/key_holder.sql"), &params).await?;
+        let rows = store.within(scope).query(include_str!("sql/key_holder.sql"), &params).await?;
         key_holder = rows.first().map(|row| JobId::from_i64(row.get(0)));
     }
-    let mut pauses = crate::steer::pauses(store).await?;
+    let mut pauses = crate::steer::pauses_within(store, scope).await?;
     // Only those that stop this job: a tenant must not learn of another one's pause.
     pauses.retain(|pause| match &pause.target {
         PauseTarget::All => true,

@@ -34,7 +34,9 @@ pub(crate) async fn cancel(store: &PgStore, scope: Scope, id: JobId, by: &str, r
         (&storable(by), Type::TEXT),
         (&storable(reason), Type::TEXT),
     ];
-    let row = store.shared.pools.api.query_one(Access::Write, include_str!("sql/cancel.sql"), &params).await?;
+    let Some(row) = store.within(scope).write(id, include_str!("sql/cancel.sql"), &params).await? else {
+        return Ok(CancelReply::NotFound);
+    };
     match row.get::<_, i32>(0) {
         code::NOT_FOUND => Ok(CancelReply::NotFound),
         code::CANCELED => {
@@ -50,7 +52,9 @@ pub(crate) async fn cancel(store: &PgStore, scope: Scope, id: JobId, by: &str, r
 pub(crate) async fn replay(store: &PgStore, scope: Scope, id: JobId, by: &str) -> Result<ReplayReply> {
     let params: [Param<'_>; 3] =
         [(&tenant(scope), Type::UUID), (&id.as_i64(), Type::INT8), (&storable(by), Type::TEXT)];
-    let row = store.shared.pools.api.query_one(Access::Write, include_str!("sql/replay.sql"), &params).await?;
+    let Some(row) = store.within(scope).write(id, include_str!("sql/replay.sql"), &params).await? else {
+        return Ok(ReplayReply::NotFound);
+    };
     match row.get::<_, i32>(0) {
         code::NOT_FOUND => Ok(ReplayReply::NotFound),
         code::NOT_ENDED => {
@@ -79,13 +83,15 @@ pub(crate) async fn mark_replayed(
         (&as_job.as_i64(), Type::INT8),
         (&micros(keep), Type::INT8),
     ];
-    Ok(store.shared.pools.api.query_one(Access::Write, include_str!("sql/mark_replayed.sql"), &params).await?.get(0))
+    let row = store.within(scope).write(id, include_str!("sql/mark_replayed.sql"), &params).await?;
+    Ok(row.is_some_and(|row| row.get(0)))
 }
 
 pub(crate) async fn purge(store: &PgStore, scope: Scope, id: JobId, by: &str) -> Result<bool> {
     let params: [Param<'_>; 3] =
         [(&tenant(scope), Type::UUID), (&id.as_i64(), Type::INT8), (&storable(by), Type::TEXT)];
-    Ok(store.shared.pools.api.query_one(Access::Write, include_str!("sql/purge.sql"), &params).await?.get(0))
+    let row = store.within(scope).write(id, include_str!("sql/purge.sql"), &params).await?;
+    Ok(row.is_some_and(|row| row.get(0)))
 }
 
 pub(crate) async fn pause(store: &PgStore, target: &PauseTarget, by: &str, reason: &str) -> Result<()> {
@@ -117,11 +123,20 @@ pub(crate) async fn resume(store: &PgStore, target: &PauseTarget, by: &str) -> R
 
 pub(crate) async fn pauses(store: &PgStore) -> Result<Vec<Pause>> {
     let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/pauses.sql"), &[]).await?;
+    Ok(pauses_of(rows))
+}
+
+/// The pauses that may hold jobs of a scope.
+pub(crate) async fn pauses_within(store: &PgStore, scope: Scope) -> Result<Vec<Pause>> {
+    Ok(pauses_of(store.within(scope).query(include_str!("sql/pauses.sql"), &[]).await?))
+}
+
+fn pauses_of(rows: Vec<tokio_postgres::Row>) -> Vec<Pause> {
     let pause = |row: &tokio_postgres::Row| {
         let target = PauseTarget::parse(row.get(0))?;
         Some(Pause { target, by: row.get(1), reason: row.get(2), at: row.get::<_, Time>(3).0 })
     };
-    Ok(rows.iter().filter_map(pause).collect())
+    rows.iter().filter_map(pause).collect()
 }
 
 pub(crate) async fn audit(store: &PgStore, entry: AuditEntry) -> Result<()> {
@@ -150,7 +165,7 @@ pub(crate) async fn audit_log(store: &PgStore, scope: Scope, filter: &AuditFilte
         (&filter.target, Type::TEXT),
         (&limit, Type::INT8),
     ];
-    let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/audit_log.sql"), &params).await?;
+    let rows = store.within(scope).query(include_str!("sql/audit_log.sql"), &params).await?;
     let entry = |row: &tokio_postgres::Row| AuditEntry {
         at: row.get::<_, Time>(0).0,
         tenant: row.get::<_, Option<Uuid>>(1).map(TenantId),
@@ -170,7 +185,7 @@ async fn successes(store: &PgStore, scope: Scope, target: Option<&str>, limit: i
         Some(Err(_)) => return Ok(Vec::new()),
     };
     let params: [Param<'_>; 3] = [(&tenant(scope), Type::UUID), (&id, Type::INT8), (&limit, Type::INT8)];
-    let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/audit_successes.sql"), &params).await?;
+    let rows = store.within(scope).query(include_str!("sql/audit_successes.sql"), &params).await?;
     let entry = |row: &tokio_postgres::Row| AuditEntry {
         at: row.get::<_, Time>(0).0,
         actor: "windlass".to_owned(),

@@ -32,7 +32,7 @@ async fn hot_statements_never_scan_what_grows() {
     let database = common::Database::fresh().await;
     let options = PgOptions::new(&database.url).expect("a URL").listen(false);
     let _store = PgStore::connect_with(options).await.expect("opens");
-    let (client, mut plans) = explaining_client(&database.url).await;
+    let (client, mut plans) = explaining_client(&database.admin_url).await;
     let node: i64 =
         client.query_one("select o_node from windlass.register('{}', '30 s')", &[]).await.expect("registers").get(0);
     for (round, jobs) in [0, 20, 60_000].into_iter().enumerate() {
@@ -86,7 +86,8 @@ fn drain(plans: &mut Plans) -> Vec<String> {
     std::iter::from_fn(|| plans.try_recv().ok()).collect()
 }
 
-/// A client whose session tells the plan of every statement, also of those inside functions.
+/// A client whose session tells the plan of every statement, also of those inside functions. A superuser's at first, as
+/// auto_explain needs; then a plain login's, whom policies bind.
 async fn explaining_client(url: &str) -> (Client, Plans) {
     let config: Config = url.parse().expect("a URL");
     let (client, mut connection) = config.connect(NoTls).await.expect("connects");
@@ -101,7 +102,7 @@ async fn explaining_client(url: &str) -> (Client, Plans) {
     });
     let setup =
         "load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_nested_statements = on;
-                 set client_min_messages = log;";
+                 set client_min_messages = log; set session authorization windlass_test;";
     client.batch_execute(setup).await.expect("the test role is a superuser, as auto_explain needs");
     (client, plans)
 }

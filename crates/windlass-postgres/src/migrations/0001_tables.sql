@@ -237,7 +237,7 @@ create table windlass.counter_delta (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
         autovacuum_analyze_threshold = 2000000000);
 
--- Weekly partitions, Monday 00:00 UTC. Answers how many were made.
+-- Weekly partitions, Monday 00:00 UTC, behind the walls of migration 7 where those stand. Answers how many were made.
 create function windlass.week_bound(p_day date) returns bigint language sql immutable as
 $$ select greatest(0, (extract(epoch from p_day::timestamp)::bigint * 1000 - 1735689600000)) << 22 $$;
 
@@ -256,6 +256,9 @@ begin
                 execute format('create table windlass.%I partition of windlass.%I for values from (%s) to (%s)',
                     v_table || '_p' || to_char(v_day, 'YYYYMMDD'), v_table,
                     windlass.week_bound(v_day), windlass.week_bound(v_day + 7));
+                if (select c.relforcerowsecurity from pg_class c where c.oid = 'windlass.job'::regclass) then
+                    perform windlass.wall(format('windlass.%I', v_table || '_p' || to_char(v_day, 'YYYYMMDD'))::regclass);
+                end if;
                 v_made := v_made + 1;
             exception
                 -- Another process made it, or rows of that week are in the default partition, where they stay.

@@ -55,12 +55,13 @@ create function windlass.submit_plain(
     p_chunk_queues text[], p_chunk_ranks smallint[], p_chunk_tenants uuid[], p_chunk_positions bigint[],
     p_chunk_from int[], p_chunk_to int[]
 ) returns timestamptz language plpgsql
-set windlass.packed = 'on' set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
     v_leased boolean := false;
 begin
+    perform set_config('windlass.packed', 'on', true);
     insert into windlass.job (id, created_at, run_at, tenant_id, batch_id, priority, queue, handler, payload,
                               correlation_id, tags, spec)
     select u.id, v_now,
@@ -71,6 +72,7 @@ begin
     from unnest(p_ids, p_tenants, p_handlers, p_queues, p_priorities, p_payloads, p_run_at, p_delays, p_batches,
                 p_correlations, p_tags, p_specs)
          u(id, tenant_id, handler, queue, priority, payload, run_at, delay, batch_id, correlation_id, tags, spec);
+    perform set_config('windlass.packed', 'off', true);
     if p_lease is not null and p_now > 0 then
         -- A node that was declared dead gets nothing: its jobs are ready for the others.
         v_leased := exists (select 1 from windlass.node where node_id = p_node);
@@ -277,7 +279,7 @@ end $$;
 -- The general way in: a JSON array of jobs, as the library writes them. Only `handler` is required. In order of input,
 -- each with its id, or with the id of the job that has its key.
 create function windlass.submit_jobs(p_jobs json) returns table (id bigint, duplicate boolean) language plpgsql
-set windlass.packed = 'on' set enable_seqscan = off set jit = off as $$
+set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
@@ -334,6 +336,7 @@ begin
         -- Keys that jobs took which are not stored after all.
         delete from windlass.job_key d where d.id = any (v_ids) and d.id <> all (v_stored);
     end if;
+    perform set_config('windlass.packed', 'on', true);
     with n as (
         insert into windlass.job (id, created_at, run_at, tenant_id, batch_id, priority, queue, handler, payload,
                                   correlation_id, ordering_key, tags, spec)
@@ -354,6 +357,7 @@ begin
         order by e.n
         returning job.id)
     select coalesce(array_agg(n.id), '{}') into v_new from n;
+    perform set_config('windlass.packed', 'off', true);
     perform windlass.place_jobs(v_new);
     return query select h.id, h.id <> i.id
         from unnest(v_holders) with ordinality h(id, n) join unnest(v_ids) with ordinality i(id, n) using (n) order by n;
@@ -417,7 +421,8 @@ begin
     return null;
 end $$;
 
--- Plain INSERT INTO windlass.job from any ORM: packed at the end of the statement. Everything above switches it off.
+-- Plain INSERT INTO windlass.job from any ORM: packed at the end of the statement. Everything above switches it off around
+-- its own insert. Not by a setting of the function: only superusers may create functions that set a name of our own.
 create function windlass.pack() returns trigger language plpgsql as $$
 #variable_conflict use_column
 declare

@@ -260,7 +260,7 @@ end $$;
 -- Drops one old week. Jobs that are not over (unfinished, dead letters, kept longer) move to the default partition; if
 -- there are more than p_survivors of them, the week stays and its rows are removed one by one. Short locks only.
 create function windlass.drop_week(p_day date, p_survivors int) returns boolean language plpgsql
-set windlass.packed = 'on' set lock_timeout = '200ms' set jit = off as $$
+set lock_timeout = '200ms' set jit = off as $$
 #variable_conflict use_column
 declare
     v_job text := 'job_p' || to_char(p_day, 'YYYYMMDD');
@@ -279,11 +279,13 @@ begin
     end if;
     execute format('alter table windlass.outcome detach partition windlass.%I', v_outcome);
     execute format('alter table windlass.job detach partition windlass.%I', v_job);
+    perform set_config('windlass.packed', 'on', true);
     execute format('with o as (insert into windlass.outcome select * from windlass.%2$I o
                                where o.purge_at is null or o.purge_at > clock_timestamp() returning id)
         , j as (insert into windlass.job select j.* from windlass.%1$I j left join windlass.%2$I o on o.id = j.id
                 where o.id is null or o.purge_at is null or o.purge_at > clock_timestamp() returning id)
         select array_agg(j.id) from j', v_job, v_outcome) into v_ids;
+    perform set_config('windlass.packed', 'off', true);
     delete from windlass.event e where e.id >= windlass.week_bound(p_day) and e.id < windlass.week_bound(p_day + 7)
         and e.id <> all (coalesce(v_ids, '{}'));
     delete from windlass.progress e where e.id >= windlass.week_bound(p_day) and e.id < windlass.week_bound(p_day + 7)

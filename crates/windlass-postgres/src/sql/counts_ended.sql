@@ -2,7 +2,5 @@
 select status, sum(n)::bigint as n from (
     select status, n from windlass.counter where $1::uuid is null or tenant_id = $1
     union all
-    select u.status, u.n from windlass.counter_delta d
-    cross join unnest(d.tenants, d.statuses, d.counts) u(tenant_id, status, n)
-    where $1::uuid is null or u.tenant_id = $1) c
+    select d.status, d.n from windlass.deltas($1) d) c
 group by status

@@ -6,8 +6,8 @@ select kind, count(*) from windlass.scheduled where $1::uuid is null or tenant_i
 union all
 select 3::smallint, count(*) from windlass.gated where $1::uuid is null or tenant_id = $1
 union all
-select 5::smallint, coalesce(sum(cardinality(ids)), 0)::bigint from windlass.lease where $1::uuid is null
+select 5::smallint, count(*) from windlass.running() r where $1::uuid is null
 union all
-select 5::smallint, count(*) from windlass.lease l cross join unnest(l.ids) x(id)
-cross join lateral (select tenant_id from windlass.job where job.id = x.id offset 0) j
+select 5::smallint, count(*) from windlass.running() r
+cross join lateral (select tenant_id from windlass.job where job.id = r.id offset 0) j
 where $1::uuid is not null and j.tenant_id = $1

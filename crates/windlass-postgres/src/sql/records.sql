@@ -1,9 +1,6 @@
 -- Jobs $1 of tenant $2 (null for all) with where they are. Primary keys of job and outcome by week, unique indexes of
--- scheduled and gated, event_id; leases are few and read once.
-with r as materialized (
-    select l.node_id, l.claimed_at, u.id, l.failed, l.recoveries, u.id = any (l.canceled) as canceled
-    from windlass.lease l cross join unnest(l.ids) u(id)
-    where u.id = any ($1))
+-- scheduled and gated, event_id; leases are few and read once, by windlass.running, migration 7.
+with r as materialized (select * from windlass.running($1))
 select j.id, j.tenant_id, j.handler, j.queue, j.priority, j.created_at, j.run_at, j.batch_id, j.tags,
        j.correlation_id, j.ordering_key, j.spec,
        o.status, o.attempt, o.failed, o.recoveries, o.started_at, o.finished_at, o.node_id, o.output, o.error, o.reason,

@@ -1,18 +1,43 @@
 //! A fresh database for each test, on the server that `WINDLASS_TEST_POSTGRES` names. Used by every test file here.
-//! Never skips: a test run without a server fails and says so.
+//! Never skips: a test run without a server fails and says so. Tests connect as a login that is no superuser, because
+//! row-level security does not bind superusers and would not be tested.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::{Client, Config, NoTls};
 
-/// A database of its own, dropped when the test ends.
+/// A database of its own, dropped when the test ends. Its owner is [`LOGIN`].
 pub(crate) struct Database {
     pub(crate) url: String,
+    /// The same database as the server's administrator.
+    #[allow(dead_code)]
+    pub(crate) admin_url: String,
     admin: String,
     #[allow(dead_code)]
     pub(crate) name: String,
 }
+
+/// A plain login, with its password for servers that want one.
+#[allow(dead_code)]
+pub(crate) const LOGIN: &str = "windlass_test";
+const PASSWORD: &str = "windlass_test";
+
+/// What an administrator does once for a server: the roles, and a login that is a member. Several test processes do it at
+/// the same time.
+const ROLES: &str = "do $$
+declare
+    v_sql text;
+begin
+    foreach v_sql in array array['create role windlass_app nologin', 'create role windlass_engine nologin',
+        'create role windlass_test login password ''windlass_test''', 'grant windlass_app, windlass_engine to windlass_test'] loop
+        begin
+            execute v_sql;
+        exception when duplicate_object or unique_violation or internal_error then
+            null;
+        end;
+    end loop;
+end $$";
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -27,8 +52,11 @@ impl Database {
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("windlass_test_{}_{n}", std::process::id());
         let client = client(&admin).await;
-        client.batch_execute(&format!("create database {name}")).await.expect("the role may create databases");
-        Database { url: with_database(&admin, &name), admin, name }
+        client.batch_execute(ROLES).await.expect("the role may create roles");
+        let create = format!("create database {name} owner {LOGIN}");
+        client.batch_execute(&create).await.expect("the role may create databases");
+        let admin_url = with_database(&admin, &name);
+        Database { url: as_login(&admin_url), admin_url, admin, name }
     }
 
     /// A connection of the test's own.
@@ -60,6 +88,14 @@ async fn client(url: &str) -> Client {
     let (client, connection) = config.connect(NoTls).await.expect("the test server answers");
     tokio::spawn(connection);
     client
+}
+
+/// The URL for the plain login.
+fn as_login(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").expect("a URL with a scheme");
+    let authority_ends = rest.find('/').unwrap_or(rest.len());
+    let place = rest[..authority_ends].rfind('@').map_or(rest, |at| &rest[at + 1..]);
+    format!("{scheme}://{LOGIN}:{PASSWORD}@{place}")
 }
 
 /// The URL with another database name: the path of a `postgres://` URL.
