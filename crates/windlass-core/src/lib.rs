@@ -64,6 +64,8 @@ pub use priority::{Band, BandPolicy, BandShares, Priority};
 pub use replay::{Pace, ReplayReport};
 pub use retry::{Phase, RetryPolicy};
 pub use seal::KeyError;
+#[cfg(feature = "encryption")]
+pub use seal::Opener;
 pub use sensitive::Sensitive;
 pub use service::{Batch, Builder, CheckedOut, JobService, Operator};
 pub use spawn::Spawned;

@@ -208,6 +208,36 @@ impl Seals {
     }
 }
 
+/// Opens sealed jobs that were read from a store without a service, as tools do that only look.
+#[cfg(feature = "encryption")]
+#[derive(Clone, Debug)]
+pub struct Opener(Seals);
+
+#[cfg(feature = "encryption")]
+impl Opener {
+    /// With keys, or with none: then it only marks what is sealed. Never writes to the store.
+    pub fn new(store: Arc<dyn store::Store>, encryption: Option<crate::crypt::Encryption>) -> Opener {
+        Opener(Seals(encryption.map(|options| Vault::new(store, options))))
+    }
+
+    /// Opens what can be opened of records, and marks the rest.
+    pub async fn open_records(&self, records: &mut [JobRecord]) {
+        self.0.open_records(records).await;
+    }
+
+    /// The input of a job, opened if it is sealed.
+    pub async fn open_input(&self, job: &JobRecord, input: Payload) -> Result<Payload, KeyError> {
+        if job.spec.sealed { self.0.open(job.tenant, job.id, Kind::Input, &input).await } else { Ok(input) }
+    }
+
+    /// Opens the errors in the history of a job, if it is sealed.
+    pub async fn open_history(&self, job: &JobRecord, history: &mut [HistoryEntry]) {
+        if job.spec.sealed {
+            self.0.open_history(job.tenant, job.id, history).await;
+        }
+    }
+}
+
 impl Sealer {
     /// The content key of a job that is unique by content: equal for equal contents, and telling nothing else.
     pub(crate) fn content_key(&self, content: &str) -> Result<String, KeyError> {
