@@ -48,6 +48,9 @@ pub(crate) struct Global {
     /// Every tenant's jobs, for operators
     #[arg(long, global = true, conflicts_with = "tenant")]
     pub(crate) all_tenants: bool,
+    /// A file with the keys of sealed jobs: `name:base64` per line, current first (or the keys in WINDLASS_KEYS)
+    #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
     /// Print JSON for programs; errors too, on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -116,6 +119,9 @@ pub(crate) enum Command {
     /// Check that everything is in order, and say what to do where it is not
     #[command(after_help = "Each line is ok, warn or fail. The exit code is 1 if anything fails, otherwise 0.")]
     Doctor,
+    /// Look after the keys of sealed jobs
+    #[command(subcommand)]
+    Keys(KeysCommand),
     Migrate(MigrateArgs),
     Bench(BenchArgs),
     /// A process that `bench` starts and talks to
@@ -307,6 +313,32 @@ pub(crate) enum DeadCommand {
         /// The jobs
         #[arg(required = true, value_name = "ID", value_parser = job_id)]
         ids: Vec<JobId>,
+    },
+}
+
+/// What to do with keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// List the data keys of the tenant, with the keys that wrap them
+    #[command(after_help = "Examples:\n  windlass keys status\n  windlass keys status --all-tenants --json")]
+    Status,
+    /// Make a new version of the tenant's data key; older ones still open what they have sealed
+    #[command(after_help = "Example:\n  windlass keys rotate --tenant 0190b3a2-7c1e-7000-8000-000000000001")]
+    Rotate,
+    /// Wrap every tenant's data keys with the current key of the key file, without touching a job
+    #[command(after_help = "Put the new key first in the key file and keep the old one until this has ended well.")]
+    Rewrap,
+    /// Destroy the tenant's data keys: what its jobs carried can never be read again
+    Destroy {
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Print a new random key for a key file
+    #[command(after_help = "Example:\n  windlass keys generate 2026-11 >> windlass.keys")]
+    Generate {
+        /// What to call it
+        name: String,
     },
 }
 

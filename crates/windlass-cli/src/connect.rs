@@ -7,7 +7,9 @@ use std::sync::Arc;
 use windlass::postgres::{PgOptions, PgStore};
 use windlass::sqlite::SqliteStore;
 use windlass::store::Store;
-use windlass::{JobId, JobRecord, JobService, MemoryStore, SecurityContext};
+use windlass::{
+    Builder, Encryption, EnvKeys, FileKeys, JobId, JobRecord, JobService, MemoryStore, Opener, SecurityContext,
+};
 
 use crate::args::Global;
 use crate::error::{CliError, Result};
@@ -164,6 +166,7 @@ fn without_password(url: &str) -> String {
 
 /// Runs `act` with a service that submits and steers but runs nothing, and leaves the cluster whatever `act` returns.
 pub(crate) async fn with_service<T>(
+    global: &Global,
     store: Arc<dyn Store>,
     act: impl AsyncFnOnce(&JobService) -> Result<T>,
 ) -> Result<T> {
@@ -171,10 +174,39 @@ pub(crate) async fn with_service<T>(
         config.maintenance = false;
         config.worker_threads = 1;
     });
-    let service = builder.start().await?;
+    let service = with_keys(builder, global)?.start().await?;
     let result = act(&service).await;
     service.shutdown().await;
     result
+}
+
+/// The keys of sealed jobs, where any are given.
+pub(crate) fn encryption(global: &Global) -> Result<Option<Encryption>> {
+    if let Some(path) = &global.key_file {
+        let keys = FileKeys::new(path);
+        keys.check()?;
+        return Ok(Some(Encryption::new(keys)));
+    }
+    match std::env::var_os(KEYS_VARIABLE).is_some_and(|keys| !keys.is_empty()) {
+        true => Ok(Some(Encryption::new(EnvKeys::new(KEYS_VARIABLE)?))),
+        false => Ok(None),
+    }
+}
+
+/// Keys as the value of a variable, for places where a file is awkward.
+const KEYS_VARIABLE: &str = "WINDLASS_KEYS";
+
+/// A service that seals and opens, where keys are given.
+pub(crate) fn with_keys(builder: Builder, global: &Global) -> Result<Builder> {
+    Ok(match encryption(global)? {
+        Some(encryption) => builder.encryption(encryption),
+        None => builder,
+    })
+}
+
+/// Opens what commands read from a store without a service.
+pub(crate) fn opener(global: &Global, store: &Arc<dyn Store>) -> Result<Opener> {
+    Ok(Opener::new(store.clone(), encryption(global)?))
 }
 
 /// Who acts, for the audit log.

@@ -5,7 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use windlass::{Error, InvalidInput, store};
+use windlass::{Error, InvalidInput, KeyError, store};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -111,10 +111,9 @@ pub(crate) fn exit_code(code: &str) -> Exit {
         "usage" | "invalid_input" => Exit::Usage,
         "not_found" | "job_not_found" | "handler_not_found" => Exit::NotFound,
         "conflict" | "already_finished" | "refused" | "lease_lost" => Exit::Conflict,
-        "unauthorized" => Exit::Unauthorised,
-        "unavailable" | "unknown_outcome" | "storage_full" | "job_timeout" | "backpressure" | "shut_down" => {
-            Exit::Unavailable
-        }
+        "unauthorized" | "sealed" => Exit::Unauthorised,
+        "unavailable" | "key_unavailable" | "unknown_outcome" | "storage_full" | "job_timeout" | "backpressure"
+        | "shut_down" => Exit::Unavailable,
         _ => Exit::Failure,
     }
 }
@@ -128,6 +127,10 @@ impl From<Exit> for ExitCode {
 impl std::fmt::Display for CliError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            CliError::Service(error @ Error::Keys(KeyError::NotConfigured)) => {
+                write!(f, "{error}; give the keys with --key-file")
+            }
+            CliError::Service(error @ Error::Sealed { source, .. }) => write!(f, "{error}: {source}"),
             CliError::Service(error) => write!(f, "{error}"),
             CliError::NotFound(message)
             | CliError::NotAllowed(message)

@@ -23,6 +23,9 @@ pub struct Config {
     pub shutdown_deadline: Duration,
     /// How long a job may wait while no live node has its handler.
     pub handler_missing_after: Duration,
+    /// How long a sealed job waits whose key is not to be had, or which this node cannot open; then up to as much again,
+    /// so that those who met one outage do not come back together (SEC-2).
+    pub key_retry: Duration,
     /// How long ended jobs are kept where neither job nor handler says.
     pub retention: Duration,
     /// No job is kept shorter than this.
@@ -59,6 +62,7 @@ impl Default for Config {
             grace: Duration::from_secs(5),
             shutdown_deadline: Duration::from_secs(30),
             handler_missing_after: Duration::from_secs(24 * 3600),
+            key_retry: Duration::from_secs(5),
             retention: DEFAULT_RETENTION,
             retention_floor: Duration::from_secs(24 * 3600),
             replayed_retention: Duration::from_secs(30 * 24 * 3600),

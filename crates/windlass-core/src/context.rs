@@ -15,6 +15,7 @@ use crate::error::{Error, InvalidInput};
 use crate::id::JobId;
 use crate::job::{ClaimedJob, Progress};
 use crate::payload::Payload;
+use crate::seal::{Kind, Sealer};
 use crate::store::{Fence, Finish, NodeId, Store};
 use crate::tenant::{SecurityContext, TenantId};
 
@@ -35,6 +36,8 @@ pub(crate) struct Attempt {
     pub(crate) link: Arc<dyn AttemptLink>,
     progress_sequence: AtomicU64,
     checkpoint: Mutex<Option<Payload>>,
+    /// Seals what the attempt hands to the store, if its job is sealed. What is here is open.
+    pub(crate) sealer: Option<Sealer>,
 }
 
 /// What a context needs from the runtime around it.
@@ -68,7 +71,13 @@ pub(crate) enum Stop {
 }
 
 impl JobContext {
-    pub(crate) fn new(job: ClaimedJob, node: NodeId, keep: Duration, link: Arc<dyn AttemptLink>) -> Self {
+    pub(crate) fn new(
+        job: ClaimedJob,
+        node: NodeId,
+        keep: Duration,
+        link: Arc<dyn AttemptLink>,
+        sealer: Option<Sealer>,
+    ) -> Self {
         let checkpoint = Mutex::new(job.checkpoint.clone());
         JobContext(Arc::new(Attempt {
             job,
@@ -82,6 +91,7 @@ impl JobContext {
             link,
             progress_sequence: AtomicU64::new(0),
             checkpoint,
+            sealer,
         }))
     }
 
@@ -161,8 +171,12 @@ impl JobContext {
     /// Saves a point to resume from. Durable when it returns; [`Error::LeaseLost`] when the job belongs to someone else.
     pub async fn save_checkpoint<T: Serialize + Sync>(&self, data: &T) -> Result<(), Error> {
         let data = Payload::encode("checkpoint", data, self.0.link.checkpoint_bytes())?;
+        let kept = match &self.0.sealer {
+            Some(sealer) => sealer.seal(self.job_id(), Kind::Checkpoint, &data),
+            None => data.clone(),
+        };
         if let Some(store) = self.0.link.store()
-            && (self.lease_lost() || !store.save_checkpoint(self.0.node, self.fence(), data.clone()).await?)
+            && (self.lease_lost() || !store.save_checkpoint(self.0.node, self.fence(), kept).await?)
         {
             self.0.stop_for(Stop::LeaseLost);
             return Err(Error::LeaseLost(self.job_id()));

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::JobId;
 use crate::job::Status;
+use crate::seal::KeyError;
 use crate::store;
 
 /// Why a call on the service failed.
@@ -69,6 +70,17 @@ pub enum Error {
         /// Why not.
         source: serde_json::Error,
     },
+    /// What the job carries is sealed and cannot be opened here.
+    #[error("job {job} is sealed")]
+    Sealed {
+        /// The job.
+        job: JobId,
+        /// Why it cannot be opened, and whether trying again may help.
+        source: KeyError,
+    },
+    /// The keys to seal with could not be had; nothing was written. Try again if it [may help](KeyError::is_transient).
+    #[error(transparent)]
+    Keys(#[from] KeyError),
     /// The service has been shut down.
     #[error("the service is shut down")]
     ShutDown,
@@ -92,6 +104,7 @@ impl Error {
             Error::Timeout(_) => "job_timeout",
             Error::LeaseLost(_) => "lease_lost",
             Error::Output { .. } => "output_mismatch",
+            Error::Sealed { source, .. } | Error::Keys(source) => source.code(),
             Error::ShutDown => "shut_down",
             Error::Store(error) => error.code(),
         }

@@ -21,6 +21,8 @@ use crate::worker::SuspectWatch;
 pub(crate) struct Ended {
     pub(crate) node: NodeId,
     pub(crate) finish: Finish,
+    /// For a sealed job: what its transition was before it was sealed, for those who watch.
+    pub(crate) open: Option<Transition>,
     pub(crate) tenant: TenantId,
     pub(crate) handler: String,
     pub(crate) at: Timestamp,
@@ -192,7 +194,7 @@ impl Saver {
                 },
             };
             ready |= !status.is_terminal() || ended.finish.follow_up.is_some();
-            let (output, error) = result_of(ended.finish.transition, status);
+            let (output, error) = result_of(ended.open.unwrap_or(ended.finish.transition), status);
             self.watchers.event(|| JobEvent {
                 job,
                 tenant: ended.tenant,

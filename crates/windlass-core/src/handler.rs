@@ -16,7 +16,7 @@ use crate::config::DEFAULT_QUEUE;
 use crate::context::JobContext;
 use crate::error::{InvalidInput, JobError, Reason};
 use crate::job::Callback;
-use crate::payload::Payload;
+use crate::payload::{Payload, decode_redacted};
 use crate::retry::RetryPolicy;
 
 /// Typed code that runs a kind of job (RUN-1).
@@ -300,8 +300,7 @@ where
 
 /// Input that cannot be read will not become readable by a retry.
 fn decode<T: DeserializeOwned>(text: &str) -> Result<T, JobError> {
-    serde_json::from_str(text)
-        .map_err(|e| JobError::of(Reason::Validation, format!("the input could not be read: {e}")))
+    decode_redacted(text).map_err(|e| JobError::of(Reason::Validation, format!("the input could not be read: {e}")))
 }
 
 fn encode<T: Serialize>(output: &T) -> Result<Payload, JobError> {

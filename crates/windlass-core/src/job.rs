@@ -183,12 +183,20 @@ pub enum Start {
 }
 
 /// Uniqueness by content or by a key of the caller's (SUB-7).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unique {
     /// The key; `None` means the [`dedupe_key`](crate::dedupe_key) of handler, tenant and input.
     pub key: Option<String>,
     /// How long it holds.
     pub within: UniqueWithin,
+}
+
+impl fmt::Debug for Unique {
+    /// Only the size of the key: one made of content is the input itself.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.key.as_ref().map(|key| format!("{} bytes", key.len()));
+        f.debug_struct("Unique").field("key", &key).field("within", &self.within).finish()
+    }
 }
 
 /// How long a unique key holds.
@@ -236,6 +244,9 @@ pub struct JobSpec {
     /// Set on jobs that carry a callback of their parent (ERR-5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
+    /// Whether what the job carries is sealed (SEC-2). Set by the service; what a caller sets is ignored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sealed: bool,
 }
 
 impl JobSpec {

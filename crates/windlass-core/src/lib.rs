@@ -11,6 +11,8 @@ mod job;
 mod payload;
 mod priority;
 mod retry;
+mod seal;
+mod sensitive;
 mod tenant;
 
 // Where it is kept.
@@ -30,6 +32,10 @@ mod run;
 mod submit;
 mod worker;
 
+// What keeps it from other eyes.
+#[cfg(feature = "encryption")]
+mod crypt;
+
 // What people do with it.
 mod lookup;
 mod replay;
@@ -38,9 +44,13 @@ mod spawn;
 mod watch;
 mod why;
 
+#[cfg(feature = "encryption")]
+pub use async_trait::async_trait;
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use config::{Config, DEFAULT_QUEUE, DEFAULT_RETENTION, Limits};
 pub use context::JobContext;
+#[cfg(feature = "encryption")]
+pub use crypt::{DataKey, Encryption, EnvKeys, Envelope, FileKeys, KeyOf, KeyProvider, LocalKeys};
 pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
 pub use handler::{HandlerOptions, JobHandler};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
@@ -53,6 +63,10 @@ pub use payload::{MAX_DEPTH, Payload, dedupe_key};
 pub use priority::{Band, BandPolicy, BandShares, Priority};
 pub use replay::{Pace, ReplayReport};
 pub use retry::{Phase, RetryPolicy};
+pub use seal::KeyError;
+#[cfg(feature = "encryption")]
+pub use seal::Opener;
+pub use sensitive::Sensitive;
 pub use service::{Batch, Builder, CheckedOut, JobService, Operator};
 pub use spawn::Spawned;
 pub use tenant::{Scope, SecurityContext, TenantId};

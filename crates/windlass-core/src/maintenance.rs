@@ -241,7 +241,7 @@ impl Worker {
                 } else {
                     Transition::Release
                 };
-                self.finish(&job, membership.node, Duration::ZERO, transition).await;
+                self.finish(&job, membership.node, Duration::ZERO, transition, None).await;
             }
         }
         Ok(())

@@ -18,13 +18,15 @@ pub struct Payload(Text);
 enum Text {
     Null,
     Json(Arc<str>),
+    /// As it is kept, because it could not be opened here.
+    Sealed(Arc<str>),
 }
 
 impl Text {
     fn as_str(&self) -> &str {
         match self {
             Text::Null => "null",
-            Text::Json(text) => text,
+            Text::Json(text) | Text::Sealed(text) => text,
         }
     }
 }
@@ -82,9 +84,26 @@ impl Payload {
         self.0.as_str()
     }
 
-    /// Reads it as `T`.
+    /// Whether it is JSON `null`.
+    pub fn is_null(&self) -> bool {
+        self.as_str() == "null"
+    }
+
+    /// Whether it is sealed and could not be opened here, so that [`Payload::as_str`] shows nothing of it.
+    pub fn is_sealed(&self) -> bool {
+        matches!(self.0, Text::Sealed(_))
+    }
+
+    pub(crate) fn marked_sealed(&self) -> Payload {
+        Payload(Text::Sealed(self.as_str().into()))
+    }
+
+    /// Reads it as `T`. The error tells what does not fit and where, but shows nothing of the content.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(self.as_str())
+        if self.is_sealed() {
+            return Err(serde::de::Error::custom("it is sealed, and its key is not at hand"));
+        }
+        decode_redacted(self.as_str())
     }
 }
 
@@ -107,6 +126,42 @@ impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
         Ok(Payload::from_store(raw.get()))
+    }
+}
+
+/// Reads JSON as `T`; the error shows nothing of the text.
+pub(crate) fn decode_redacted<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_str(text).map_err(|error| serde::de::Error::custom(redacted(&error)))
+}
+
+/// What an error of serde_json says, without the values it quotes: they come from payloads, and errors end up in logs.
+pub(crate) fn redacted(error: &serde_json::Error) -> String {
+    let place = format!("at line {} column {}", error.line(), error.column());
+    if !error.is_data() {
+        // Errors of syntax quote nothing.
+        return error.to_string();
+    }
+    let text = error.to_string();
+    // What the type expects comes last. The quoted value may contain the same words, so the last ones count.
+    let expected = text.rsplit_once(", expected ").map(|(_, expected)| format!(", expected {expected}"));
+    let expected = expected.map(|expected| expected.split(" at line ").next().unwrap_or_default().to_owned());
+    let what = match text.split_once(' ').map(|(first, _)| first) {
+        // The type of the value: all before what is quoted.
+        Some("invalid") if text.starts_with("invalid type: ") || text.starts_with("invalid value: ") => {
+            Some(text.split(['"', '`', ',']).next().unwrap_or_default().trim_end())
+        }
+        Some("invalid") if text.starts_with("invalid length ") => Some("invalid length"),
+        Some("unknown") if text.starts_with("unknown variant ") => Some("unknown variant"),
+        Some("unknown") if text.starts_with("unknown field ") => Some("unknown field"),
+        // The field's name is the type's own.
+        Some("missing") if text.starts_with("missing field ") => text.split(" at line ").next(),
+        _ => None,
+    };
+    match (what, expected) {
+        (Some(what), Some(expected)) => format!("{what}{expected} {place}"),
+        (Some(what), None) => format!("{what} {place}"),
+        // Written by the type's own code, which may have quoted anything.
+        (None, _) => format!("it does not fit the type {place}"),
     }
 }
 
@@ -228,6 +283,36 @@ mod tests {
     fn the_limits_themselves_are_allowed() {
         assert!(Payload::check("input", format!("{}{}", "[".repeat(64), "]".repeat(64)), 1_000).is_ok());
         assert!(Payload::check("input", format!("\"{}\"", "x".repeat(998)), 1_000).is_ok());
+    }
+
+    /// SEC-2: what does not fit is told without quoting it.
+    #[test]
+    fn errors_show_nothing_of_what_could_not_be_read() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "only read into")]
+        struct Card {
+            number: u64,
+            kind: Kind,
+        }
+        #[derive(Debug, Deserialize)]
+        enum Kind {
+            Debit,
+        }
+        let shown = |text: &str| Payload::from_store(text).decode::<Card>().expect_err("does not fit").to_string();
+        for (text, expected) in [
+            (r#"{"number":"CANARY, expected CANARY"}"#, "invalid type: string, expected u64"),
+            (r#"{"number":1,"kind":"CANARY"}"#, "unknown variant, expected `Debit`"),
+            (r#"{"CANARY":1}"#, "unknown field, expected `number` or `kind`"),
+            (r#"{"number":1}"#, "missing field `kind`"),
+            (r#"{"number":-7}"#, "invalid value: integer, expected u64"),
+            (r#"["CANARY at line 1", expected "#, "invalid type: string, expected u64"),
+        ] {
+            let shown = shown(text);
+            assert!(shown.contains(expected) && !shown.contains("CANARY") && !shown.contains("-7"), "{shown}");
+        }
+        let own = Payload::from_store("\"CANARY\"").decode::<crate::Timestamp>().expect_err("no time").to_string();
+        assert!(!own.contains("CANARY"), "{own}");
     }
 
     #[test]

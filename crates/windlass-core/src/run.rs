@@ -19,6 +19,7 @@ use crate::job::{Callback, ClaimedJob, JobSpec, NewJob, Start, Status};
 use crate::lifecycle::{Outcome, Rules, after_attempt, before_attempt};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
+use crate::seal::{KeyError, Sealer};
 use crate::store::{Fence, Finish, NodeId, Transition};
 use crate::watch::{JobEvent, JobView};
 use crate::worker::Worker;
@@ -35,13 +36,18 @@ impl Worker {
     }
 
     /// Runs a job to its end and hands the result over.
-    pub(crate) async fn work(self: &Arc<Self>, job: ClaimedJob, node: NodeId) {
+    pub(crate) async fn work(self: &Arc<Self>, mut job: ClaimedJob, node: NodeId) {
         let rules = self.rules(&job);
-        if let Some(transition) = self.turn_away(&job, &rules) {
-            return self.finish(&job, node, Duration::ZERO, transition).await;
+        let turned_away = self.turn_away(&job, &rules);
+        let sealer = match self.open(&mut job, turned_away.as_ref()).await {
+            Ok(sealer) => sealer,
+            Err(transition) => return self.finish(&job, node, Duration::ZERO, transition, None).await,
+        };
+        if let Some(transition) = turned_away {
+            return self.finish(&job, node, Duration::ZERO, transition, sealer.as_ref()).await;
         }
         let handler = self.registry.get(&job.handler).expect("jobs without a handler were turned away").clone();
-        let ctx = self.begin(job, node, rules.keep);
+        let ctx = self.begin(job, node, rules.keep, sealer);
         let attempt = ctx.attempt_state().clone();
         self.tell_started(&attempt);
         let outcome = self.attempt(&ctx, &handler).await;
@@ -57,11 +63,20 @@ impl Worker {
         self.conclude(&attempt, &rules, outcome).await;
     }
 
+    /// Opens a sealed job that is to run, or to end with a callback that carries its input. If it cannot be opened, what
+    /// becomes of it instead.
+    async fn open(&self, job: &mut ClaimedJob, turned_away: Option<&Transition>) -> Result<Option<Sealer>, Transition> {
+        if !job.spec.sealed || !matches!(turned_away, None | Some(Transition::DeadLetter { .. })) {
+            return Ok(None);
+        }
+        self.seals.open_job(job).await.map_err(|error| unopened(job, &error, self.config.key_retry, rand::random()))
+    }
+
     /// Decides what an outcome means, and hands it over.
     pub(crate) async fn conclude(&self, attempt: &Attempt, rules: &Rules, outcome: Outcome) {
         let ran = attempt.started.elapsed();
         let transition = after_attempt(&attempt.job, outcome, rules, ran, self.now(), rand::random());
-        self.finish(&attempt.job, attempt.node, ran, transition).await;
+        self.finish(&attempt.job, attempt.node, ran, transition, attempt.sealer.as_ref()).await;
     }
 
     /// Why a claimed job does not start here now, and what becomes of it instead.
@@ -155,23 +170,47 @@ impl Worker {
         }
     }
 
-    pub(crate) async fn finish(&self, job: &ClaimedJob, node: NodeId, ran: Duration, transition: Transition) {
-        let finish = self.finish_of(job, ran, transition);
+    pub(crate) async fn finish(
+        &self,
+        job: &ClaimedJob,
+        node: NodeId,
+        ran: Duration,
+        transition: Transition,
+        sealer: Option<&Sealer>,
+    ) {
+        let open = sealer.map(|_| transition.clone());
+        let finish = self.finish_of(job, ran, transition, sealer);
         let watch = self.suspect_watch(job);
-        let ended = Ended { node, finish, tenant: job.tenant, handler: job.handler.clone(), at: self.now(), watch };
+        let (tenant, handler) = (job.tenant, job.handler.clone());
+        let ended = Ended { node, finish, open, tenant, handler, at: self.now(), watch };
         self.finisher().finish(ended).await;
     }
 
-    /// A transition with the job's fence and the callback it asks for.
-    pub(crate) fn finish_of(&self, job: &ClaimedJob, ran: Duration, transition: Transition) -> Finish {
-        let follow_up = self.follow_up(job, &transition);
+    /// A transition with the job's fence and the callback it asks for; both sealed if the job is.
+    pub(crate) fn finish_of(
+        &self,
+        job: &ClaimedJob,
+        ran: Duration,
+        transition: Transition,
+        sealer: Option<&Sealer>,
+    ) -> Finish {
+        let mut follow_up = self.follow_up(job, &transition, sealer);
+        let transition = match sealer {
+            Some(sealer) => {
+                follow_up.as_deref_mut().into_iter().for_each(|callback| sealer.seal_new(callback));
+                sealer.seal_transition(job.id, transition)
+            }
+            None => transition,
+        };
         Finish { fence: Fence { job: job.id, lease: job.lease }, attempt: job.attempt(), ran, transition, follow_up }
     }
 
     /// The callback that an outcome asks for, as a job stored with it (ERR-5).
-    fn follow_up(&self, job: &ClaimedJob, transition: &Transition) -> Option<Box<NewJob>> {
+    fn follow_up(&self, job: &ClaimedJob, transition: &Transition, sealer: Option<&Sealer>) -> Option<Box<NewJob>> {
         let handler = self.registry.get(&job.handler)?;
-        if !handler.options.callbacks || job.spec.callback.is_some() {
+        // Without its keys, a sealed job has no input that a callback could be given.
+        let unreadable = job.spec.sealed && sealer.is_none();
+        if !handler.options.callbacks || job.spec.callback.is_some() || unreadable {
             return None;
         }
         let queue = handler.queue(&job.handler).to_owned();
@@ -205,6 +244,16 @@ impl Worker {
         });
         self.wake_maintenance.notify_one();
     }
+}
+
+/// What becomes of a sealed job that cannot be opened: it waits where that may change, at no cost, and is a dead letter
+/// where it cannot. `random` is in 0..1.
+pub(crate) fn unopened(job: &ClaimedJob, error: &KeyError, retry: Duration, random: f64) -> Transition {
+    if error.is_transient() {
+        tracing::warn!(job = %job.id, %error, "job {}: it is sealed and waits for its key", job.id);
+        return Transition::Snooze { delay: retry.mul_f64(1.0 + random) };
+    }
+    Transition::DeadLetter { reason: error.code().to_owned(), error: JobError::terminal(error.code(), error) }
 }
 
 /// How long after its grace an attempt is written off, so that one that just ended is not.

@@ -22,14 +22,15 @@ use crate::id::JobId;
 use crate::job::{BatchId, ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Status, SubmitOptions};
 use crate::lifecycle::Outcome;
 use crate::lookup::Lookups;
-use crate::payload::Payload;
+use crate::payload::{Payload, dedupe_key};
 use crate::priority::BandPolicy;
+use crate::seal::{Kind, Sealer, Seals, looks_sealed};
 use crate::spawn::{LocalJobs, Spawned};
 use crate::store::{
     self, AuditEntry, AuditFilter, CancelReply, Counts, NodeRecord, Pause, PauseTarget, ReplayReply, Store, Submitted,
 };
 use crate::submit::{BornLeased, Submitter, Wanted, check_name, prepare};
-use crate::tenant::{Scope, SecurityContext};
+use crate::tenant::{Scope, SecurityContext, TenantId};
 use crate::watch::{JobEvent, JobView, Watchers};
 use crate::why::{Why, explain};
 use crate::worker::Worker;
@@ -63,6 +64,8 @@ pub struct Builder {
     registry: Registry,
     remote_handlers: Vec<String>,
     problem: Option<InvalidInput>,
+    #[cfg(feature = "encryption")]
+    encryption: Option<crate::crypt::Encryption>,
 }
 
 impl JobService {
@@ -74,6 +77,8 @@ impl JobService {
             registry: Registry::default(),
             remote_handlers: Vec::new(),
             problem: None,
+            #[cfg(feature = "encryption")]
+            encryption: None,
         }
     }
 
@@ -149,10 +154,17 @@ impl JobService {
         }
         self.check_handler(handler).await?;
         let batch = options.batch.unwrap_or_else(|| BatchId(self.0.worker.next_id()));
-        let prepared: Vec<Result<NewJob, InvalidInput>> = payloads
-            .into_iter()
-            .map(|payload| self.prepare_checked(ctx, handler, payload?, options.clone().batch(batch)))
-            .collect();
+        let sealer = self.0.worker.seals.sealer(ctx.tenant).await?;
+        let mut prepared: Vec<Result<NewJob, InvalidInput>> = Vec::with_capacity(payloads.len());
+        for payload in payloads {
+            let prepare =
+                |payload| self.prepare_checked(ctx, handler, payload, options.clone().batch(batch), sealer.as_ref());
+            prepared.push(match payload.map_err(Error::from).and_then(prepare) {
+                Ok(job) => Ok(job),
+                Err(Error::InvalidInput(bad)) => Err(bad),
+                Err(error) => return Err(error),
+            });
+        }
         let bad = |(index, job): (usize, &Result<NewJob, InvalidInput>)| {
             job.as_ref().err().map(|error| BadItem { index, error: error.clone() })
         };
@@ -199,7 +211,8 @@ impl JobService {
         options: SubmitOptions,
     ) -> Result<NewJob, Error> {
         self.check_handler(handler).await?;
-        Ok(self.prepare_checked(ctx, handler, payload, options)?)
+        let sealer = self.0.worker.seals.sealer(ctx.tenant).await?;
+        self.prepare_checked(ctx, handler, payload, options, sealer.as_ref())
     }
 
     fn prepare_checked(
@@ -208,14 +221,32 @@ impl JobService {
         handler: &str,
         payload: Payload,
         options: SubmitOptions,
-    ) -> Result<NewJob, InvalidInput> {
+        sealer: Option<&Sealer>,
+    ) -> Result<NewJob, Error> {
         let worker = &self.0.worker;
         let registered = worker.registry.get(handler);
         if let Some(registered) = registered {
             registered.code.check(&payload)?;
         }
         let queue = registered.map_or(DEFAULT_QUEUE, |registered| registered.queue(handler));
-        prepare(ctx, worker.next_id(), Wanted { handler, queue, payload, options }, self.limits(), worker.now())
+        let wanted = Wanted { handler, queue, payload, options };
+        let Some(sealer) = sealer else {
+            let content_key = |handler: &str, tenant, payload: &Payload| dedupe_key(handler, Some(tenant), payload);
+            return Ok(prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?);
+        };
+        let mut keyed = Ok(());
+        let content_key = |handler: &str, tenant: TenantId, payload: &Payload| {
+            let content = sealer.content_key(&dedupe_key(handler, Some(tenant), payload));
+            let content = content.unwrap_or_else(|error| {
+                keyed = Err(error);
+                String::new()
+            });
+            format!("{handler}::{tenant}::hmac-sha256:{content}")
+        };
+        let mut job = prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?;
+        keyed?;
+        sealer.seal_new(&mut job);
+        Ok(job)
     }
 
     /// A process that has handlers knows them; others may be on other nodes. One that has none knows nothing (SUB-10).
@@ -259,6 +290,11 @@ impl JobService {
             return Err(Error::JobFailed { job: id, status: view.status, error: Box::new(error) });
         }
         let output = view.output.unwrap_or_else(Payload::null);
+        if output.is_sealed() {
+            let opened = self.0.worker.seals.open(ctx.tenant, id, Kind::Output, &output).await;
+            let opened = opened.map_err(|source| Error::Sealed { job: id, source })?;
+            return opened.decode().map_err(|source| Error::Output { job: id, source });
+        }
         output.decode().map_err(|source| Error::Output { job: id, source })
     }
 
@@ -298,7 +334,9 @@ impl JobService {
         if let Some(record) = self.0.local.get(ctx.scope(), id) {
             return Ok(record);
         }
-        self.0.lookups.get(ctx.scope(), id).await?.ok_or(Error::NotFound(id))
+        let mut record = self.0.lookups.get(ctx.scope(), id).await?.ok_or(Error::NotFound(id))?;
+        self.0.worker.seals.open_record(&mut record).await;
+        Ok(record)
     }
 
     /// Where a job is in its life.
@@ -314,21 +352,38 @@ impl JobService {
         }
     }
 
-    /// A job's input, for those who may see it.
+    /// A job's input, for those who may see it. [`Error::Sealed`] where it cannot be opened.
     pub async fn input(&self, ctx: &SecurityContext, id: JobId) -> Result<Payload, Error> {
-        self.0.worker.store.input(ctx.scope(), id).await?.ok_or(Error::NotFound(id))
+        let worker = &self.0.worker;
+        let input = worker.store.input(ctx.scope(), id).await?.ok_or(Error::NotFound(id))?;
+        // Only sealed input can look sealed, but what looks sealed need not be: the job itself says.
+        if !looks_sealed(input.as_str()) || !self.get(ctx, id).await?.spec.sealed {
+            return Ok(input);
+        }
+        let opened = worker.seals.open(ctx.tenant, id, Kind::Input, &input).await;
+        opened.map_err(|source| Error::Sealed { job: id, source })
     }
 
     /// Every status change and every attempt of a job, oldest first (ERR-3).
     pub async fn history(&self, ctx: &SecurityContext, id: JobId) -> Result<Vec<HistoryEntry>, Error> {
-        let history = self.0.worker.store.history(ctx.scope(), id).await?;
-        if history.is_empty() { Err(Error::NotFound(id)) } else { Ok(history) }
+        let worker = &self.0.worker;
+        let mut history = worker.store.history(ctx.scope(), id).await?;
+        if history.is_empty() {
+            return Err(Error::NotFound(id));
+        }
+        let texts = history.iter().filter_map(|entry| entry.error.as_ref()?.details.as_ref()?.as_str());
+        if texts.into_iter().any(looks_sealed) && self.get(ctx, id).await?.spec.sealed {
+            worker.seals.open_history(ctx.tenant, id, &mut history).await;
+        }
+        Ok(history)
     }
 
     /// The caller's jobs, newest first.
     pub async fn list(&self, ctx: &SecurityContext, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Error> {
         check_page(page)?;
-        Ok(self.0.worker.store.list(ctx.scope(), filter, page).await?)
+        let mut records = self.0.worker.store.list(ctx.scope(), filter, page).await?;
+        self.0.worker.seals.open_records(&mut records).await;
+        Ok(records)
     }
 
     /// How many of the caller's jobs are in each status.
@@ -561,13 +616,22 @@ impl JobService {
             quota: [0; 4],
         };
         let claimed = worker.store.claim(claim).await?;
-        let checked_out = claimed.jobs.into_iter().map(|job| {
-            let keep = worker.rules(&job).keep;
-            let context = worker.begin(job, membership.node, keep);
-            context.attempt_state().check_out();
-            CheckedOut { context }
-        });
-        Ok(checked_out.collect())
+        let mut checked_out = Vec::with_capacity(claimed.jobs.len());
+        for mut job in claimed.jobs {
+            let rules = worker.rules(&job);
+            match worker.seals.open_job(&mut job).await {
+                Ok(sealer) => {
+                    let context = worker.begin(job, membership.node, rules.keep, sealer);
+                    context.attempt_state().check_out();
+                    checked_out.push(CheckedOut { context });
+                }
+                Err(error) => {
+                    let transition = crate::run::unopened(&job, &error, worker.config.key_retry, rand::random());
+                    worker.finish(&job, membership.node, Duration::ZERO, transition, None).await;
+                }
+            }
+        }
+        Ok(checked_out)
     }
 
     /// Reports that a checked-out job is done.
@@ -805,6 +869,13 @@ impl Builder {
         self.configure(|config| config.lease = lease.max(MIN_LEASE))
     }
 
+    /// Seals what jobs carry before the store sees it (SEC-2). Every node that submits or runs jobs needs the same keys.
+    #[cfg(feature = "encryption")]
+    pub fn encryption(mut self, encryption: crate::crypt::Encryption) -> Self {
+        self.encryption = Some(encryption);
+        self
+    }
+
     /// Runs no jobs by itself: for processes that only submit, or that call `tick`.
     pub fn without_workers(self) -> Self {
         self.configure(|config| config.workers = false)
@@ -817,7 +888,11 @@ impl Builder {
         }
         let mut runtimes = Runtimes::start(self.config.worker_threads)?;
         let handlers = runtimes.handlers.handle().clone();
-        let worker = Worker::register(self.store, self.config, self.registry, handlers.clone()).await?;
+        #[cfg(feature = "encryption")]
+        let seals = Seals::new(self.encryption.map(|options| crate::crypt::Vault::new(self.store.clone(), options)));
+        #[cfg(not(feature = "encryption"))]
+        let seals = Seals::default();
+        let worker = Worker::register(self.store, self.config, self.registry, seals, handlers.clone()).await?;
         let _engine = runtimes.engine.enter();
         runtimes.heartbeat = Some(start_engine(&worker));
         let local = LocalJobs::start(&worker.config, &handlers);
@@ -856,7 +931,7 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
         },
     );
     let _ = worker.finisher.set(finisher);
-    tokio::spawn(Watchers::look(Arc::downgrade(&worker.watchers), worker.store.clone()));
+    tokio::spawn(Watchers::look(Arc::downgrade(&worker.watchers), worker.store.clone(), worker.seals.clone()));
     tokio::spawn(worker.clone().survey_now_and_then());
     tokio::spawn(worker.clone().look_after());
     tokio::spawn(worker.clone().save_progress_now_and_then());
@@ -944,7 +1019,9 @@ impl Operator {
     /// Every tenant's jobs, newest first.
     pub async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Error> {
         check_page(page)?;
-        Ok(self.0.worker().store.list(Scope::All, filter, page).await?)
+        let mut records = self.0.worker().store.list(Scope::All, filter, page).await?;
+        self.0.worker().seals.open_records(&mut records).await;
+        Ok(records)
     }
 
     /// How many jobs are in each status.
@@ -960,5 +1037,61 @@ impl Operator {
     /// The whole audit log.
     pub async fn audit_log(&self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Error> {
         Ok(self.0.worker().store.audit_log(Scope::All, filter).await?)
+    }
+}
+
+/// The keys of sealed jobs (SEC-2).
+#[cfg(feature = "encryption")]
+impl JobService {
+    /// Makes a new version of the tenant's data key, which seals from now on; on other nodes within
+    /// [`refresh_after`](crate::Encryption::refresh_after). Older versions still open what they have sealed. Answers the
+    /// new version.
+    pub async fn rotate_keys(&self, ctx: &SecurityContext) -> Result<u32, Error> {
+        let version = self.0.worker.seals.vault()?.rotate(ctx.tenant).await?;
+        self.audit(ctx, "KEYS_ROTATED", &ctx.tenant.to_string(), Some(format!("version {version}"))).await?;
+        Ok(version)
+    }
+
+    /// Destroys the tenant's data keys: nobody can ever read again what its jobs carried, here at once and on other
+    /// nodes within [`refresh_after`](crate::Encryption::refresh_after). Jobs that are still to run become dead letters
+    /// with the reason `key_destroyed`; new ones get a new key. Answers how many keys there were.
+    pub async fn destroy_keys(&self, ctx: &SecurityContext) -> Result<usize, Error> {
+        let worker = &self.0.worker;
+        let destroyed = worker.store.destroy_data_keys(ctx.tenant).await?;
+        if let Ok(vault) = worker.seals.vault() {
+            vault.forget(ctx.tenant);
+        }
+        self.audit(ctx, "KEYS_DESTROYED", &ctx.tenant.to_string(), Some(format!("{destroyed} keys"))).await?;
+        Ok(destroyed)
+    }
+
+    /// The versions of the tenant's data key, with what wraps them.
+    pub async fn keys(&self, ctx: &SecurityContext) -> Result<Vec<store::DataKeyRecord>, Error> {
+        Ok(self.0.worker.store.data_keys(ctx.scope()).await?)
+    }
+}
+
+#[cfg(feature = "encryption")]
+impl Operator {
+    /// Wraps every tenant's data keys anew that are not wrapped by the provider's current key, without touching a job.
+    /// When it has returned without an error, older key-encryption keys are no longer needed. Answers how many.
+    pub async fn rewrap_keys(&self, ctx: &SecurityContext) -> Result<usize, Error> {
+        let worker = self.0.worker();
+        let rewrapped = worker.seals.vault()?.rewrap().await?;
+        let entry = AuditEntry {
+            at: worker.now(),
+            actor: ctx.actor().to_owned(),
+            tenant: None,
+            action: "KEYS_REWRAPPED".to_owned(),
+            target: "all".to_owned(),
+            detail: Some(format!("{rewrapped} keys")),
+        };
+        worker.store.audit(entry).await?;
+        Ok(rewrapped)
+    }
+
+    /// The data keys of every tenant.
+    pub async fn keys(&self) -> Result<Vec<store::DataKeyRecord>, Error> {
+        Ok(self.0.worker().store.data_keys(Scope::All).await?)
     }
 }

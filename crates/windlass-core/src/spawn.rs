@@ -145,7 +145,9 @@ impl LocalJobs {
             TryAcquireError::Closed => Error::ShutDown,
         })?;
         let link = Arc::new(LocalLink::default());
-        let context = JobContext::new(local_job(ctx, id, name, now()), NodeId(0), Duration::ZERO, link.clone());
+        // Nothing of it is written anywhere, so nothing is sealed.
+        let job = local_job(ctx, id, name, now());
+        let context = JobContext::new(job, NodeId(0), Duration::ZERO, link.clone(), None);
         let state = State { status: Status::Pending, error: None, started_at: None, finished_at: None };
         let job = Arc::new(LocalJob { context, link, state: Mutex::new(state) });
         self.shard(id).lock().by_id.insert(id, job.clone());

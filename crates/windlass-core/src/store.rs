@@ -128,6 +128,32 @@ pub trait Store: Send + Sync + 'static {
     /// The audit log, newest first.
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>>;
 
+    // ---- keys of sealed jobs (SEC-2); a store sees only wrapped ones
+
+    /// The data keys of the scope's tenants, destroyed ones included.
+    async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
+        let _ = scope;
+        Err(Error::Refused("this store keeps no keys".into()))
+    }
+
+    /// Keeps a new version of a tenant's data key. False if that version has been there, destroyed or not.
+    async fn add_data_key(&self, tenant: TenantId, version: u32, wrapped: WrappedKey) -> Result<bool> {
+        let _ = (tenant, version, wrapped);
+        Err(Error::Refused("this store keeps no keys".into()))
+    }
+
+    /// Replaces the wrapping `old` of a data key by `new`. False if that is not its wrapping any more.
+    async fn rewrap_data_key(&self, tenant: TenantId, version: u32, old: &WrappedKey, new: WrappedKey) -> Result<bool> {
+        let _ = (tenant, version, old, new);
+        Err(Error::Refused("this store keeps no keys".into()))
+    }
+
+    /// Removes the data keys of a tenant for good, and keeps only that there were such versions. Answers how many.
+    async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
+        let _ = tenant;
+        Err(Error::Refused("this store keeps no keys".into()))
+    }
+
     // ---- maintenance: every step is bounded, repeatable, and safe on several nodes at once
 
     /// What there is to do, in one look: so that an idle node asks one question instead of one per step. A wrong yes
@@ -621,6 +647,34 @@ pub struct AuditFilter {
     pub target: Option<String>,
     /// At most so many; 0 means 50.
     pub limit: usize,
+}
+
+/// A data key, encrypted by a key that the store never sees.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WrappedKey {
+    /// The name of the key that wraps it.
+    pub kek: String,
+    /// What only the key provider understands.
+    pub bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for WrappedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WrappedKey({:?}, {} bytes)", self.kek, self.bytes.len())
+    }
+}
+
+/// One version of a tenant's data key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataKeyRecord {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Counts from 1 and is never used again.
+    pub version: u32,
+    /// The key; `None` once it is destroyed.
+    pub wrapped: Option<WrappedKey>,
+    /// When it was made.
+    pub created_at: Timestamp,
 }
 
 /// What a promotion did.

@@ -13,10 +13,10 @@ use crate::config::Limits;
 use crate::error::{Error, InvalidInput};
 use crate::id::JobId;
 use crate::job::{NewJob, Start, SubmitOptions, UniqueWithin};
-use crate::payload::{Payload, dedupe_key};
+use crate::payload::Payload;
 use crate::priority::Priority;
 use crate::store::{self, LeaseId, NodeId, Store, Submit, Submitted};
-use crate::tenant::SecurityContext;
+use crate::tenant::{SecurityContext, TenantId};
 
 /// What a caller wants done.
 pub(crate) struct Wanted<'a> {
@@ -28,12 +28,14 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// Checks a submit and makes the job it asks for. Pure. The tenant is the caller's, whatever the options say.
+/// `content_key` makes the key of a job that is unique by content.
 pub(crate) fn prepare(
     ctx: &SecurityContext,
     id: JobId,
     wanted: Wanted<'_>,
     limits: &Limits,
     now: Timestamp,
+    content_key: impl FnOnce(&str, TenantId, &Payload) -> String,
 ) -> Result<NewJob, InvalidInput> {
     let Wanted { handler, queue, payload, options } = wanted;
     check_name("handler", handler, limits.name_bytes)?;
@@ -59,7 +61,7 @@ pub(crate) fn prepare(
                 format!("{handler}::{}::{key}", ctx.tenant)
             }
             // A content key may be as long as the payload; what is stored is bounded by the payload's limit.
-            None => dedupe_key(handler, Some(ctx.tenant), &payload),
+            None => content_key(handler, ctx.tenant, &payload),
         });
         if matches!(unique.within, UniqueWithin::Window(window) if window > limits.max_delay) {
             return Err(InvalidInput::new("unique", "the window is longer than ten years"));
@@ -92,6 +94,7 @@ pub(crate) fn prepare(
     let mut spec = options.spec;
     spec.user = spec.user.or_else(|| ctx.user.clone());
     spec.idempotency_key = options.idempotency_key.clone();
+    spec.sealed = false;
     Ok(NewJob {
         id,
         tenant: ctx.tenant,
@@ -326,7 +329,7 @@ pub(crate) fn is_born_leased(job: &NewJob) -> bool {
 mod tests {
     use super::*;
     use crate::job::BatchId;
-    use crate::tenant::TenantId;
+    use crate::payload::dedupe_key;
     use uuid::Uuid;
 
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -334,7 +337,8 @@ mod tests {
     fn prepared(options: SubmitOptions) -> Result<NewJob, InvalidInput> {
         let ctx = SecurityContext::new(TenantId(Uuid::from_u128(7))).with_user("u").with_correlation_id("c");
         let wanted = Wanted { handler: "h", queue: "default", payload: Payload::from_store("{}"), options };
-        prepare(&ctx, JobId::from_i64(1), wanted, &Limits::default(), NOW)
+        let content_key = |handler: &str, tenant, payload: &Payload| dedupe_key(handler, Some(tenant), payload);
+        prepare(&ctx, JobId::from_i64(1), wanted, &Limits::default(), NOW, content_key)
     }
 
     fn refused(options: SubmitOptions) -> String {

@@ -17,6 +17,7 @@ use crate::error::JobError;
 use crate::id::JobId;
 use crate::job::{JobRecord, Progress, Status};
 use crate::payload::Payload;
+use crate::seal::Seals;
 use crate::store::Store;
 use crate::tenant::{Scope, TenantId};
 
@@ -129,7 +130,7 @@ impl Watchers {
     }
 
     /// Looks at watched jobs in the store as long as somebody watches. Ends when the service is gone.
-    pub(crate) async fn look(watchers: Weak<Watchers>, store: Arc<dyn Store>) {
+    pub(crate) async fn look(watchers: Weak<Watchers>, store: Arc<dyn Store>, seals: Seals) {
         loop {
             let Some(this) = watchers.upgrade() else { return };
             let watched: HashMap<JobId, watch::Sender<Option<JobView>>> = {
@@ -150,7 +151,12 @@ impl Watchers {
             for ids in ids.chunks(LOOK_JOBS) {
                 // A failed look is repeated in a moment; watchers keep what they have.
                 let Ok(records) = store.get(Scope::All, ids).await else { continue };
-                for record in records {
+                for mut record in records {
+                    // Nobody waits here for the keys of another tenant: the next look shows it.
+                    if !seals.is_at_hand(&record) {
+                        continue;
+                    }
+                    seals.open_record(&mut record).await;
                     // Shown to those who watched before the look: for later ones it may be out of date.
                     merge(&watched[&record.id], view_of(&record));
                 }

@@ -21,6 +21,7 @@ use crate::job::{ClaimedJob, NewJob, Progress};
 use crate::payload::Payload;
 use crate::priority::BandShares;
 use crate::run::cut_output;
+use crate::seal::{Sealer, Seals};
 use crate::store::{
     self, Beat, Fence, Finish, Gate, LeaseId, NewNode, NodeId, Pause, PauseTarget, ProgressReport, Store, Transition,
 };
@@ -33,6 +34,7 @@ pub(crate) struct Worker {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: Config,
     pub(crate) registry: Registry,
+    pub(crate) seals: Seals,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) finisher: OnceLock<Finisher>,
     /// Where handlers run.
@@ -117,6 +119,7 @@ impl Worker {
         store: Arc<dyn Store>,
         config: Config,
         registry: Registry,
+        seals: Seals,
         handlers: tokio::runtime::Handle,
     ) -> store::Result<Arc<Worker>> {
         let membership = Membership::register(&*store, &config, &registry).await?;
@@ -127,6 +130,7 @@ impl Worker {
             slots: Slots(AtomicUsize::new(config.concurrency)),
             store,
             registry,
+            seals,
             config,
             watchers: Watchers::new(),
             finisher: OnceLock::new(),
@@ -308,8 +312,14 @@ impl Worker {
     // ---- running attempts
 
     /// Makes the context of an attempt and keeps track of it until `ended`.
-    pub(crate) fn begin(self: &Arc<Self>, job: ClaimedJob, node: NodeId, keep: Duration) -> JobContext {
-        let ctx = JobContext::new(job, node, keep, self.clone());
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        job: ClaimedJob,
+        node: NodeId,
+        keep: Duration,
+        sealer: Option<Sealer>,
+    ) -> JobContext {
+        let ctx = JobContext::new(job, node, keep, self.clone(), sealer);
         self.running.lock().insert(ctx.job_id(), ctx.attempt_state().clone());
         ctx
     }
@@ -464,6 +474,10 @@ impl AttemptLink for Worker {
 
     fn progress(&self, attempt: &Attempt, progress: Progress) {
         self.watchers.progress(attempt.job.id, &progress);
+        let progress = match &attempt.sealer {
+            Some(sealer) => sealer.seal_progress(attempt.job.id, progress),
+            None => progress,
+        };
         self.progress.lock().insert(attempt.job.id, ProgressReport { fence: attempt.fence(), progress });
     }
 
@@ -474,7 +488,7 @@ impl AttemptLink for Worker {
     fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
         let output = Some(cut_output(output, self.config.limits.output_bytes));
         let transition = Transition::Succeed { output, keep: attempt.keep };
-        self.finish_of(&attempt.job, attempt.started.elapsed(), transition)
+        self.finish_of(&attempt.job, attempt.started.elapsed(), transition, attempt.sealer.as_ref())
     }
 }
 

@@ -8,6 +8,7 @@
 mod claim;
 mod connect;
 mod finish;
+mod keys;
 mod maintain;
 mod migrate;
 mod read;
@@ -31,12 +32,13 @@ use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
 use windlass_core::fair::Line;
 use windlass_core::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, LeaseId,
-    NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
+    LeaseId, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Scope, Status, Timestamp,
+    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Scope, Status, TenantId,
+    Timestamp,
 };
 
 use crate::claim::Lines;
@@ -467,6 +469,22 @@ impl Store for PgStore {
 
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         steer::audit_log(self, scope, filter).await
+    }
+
+    async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
+        keys::list(self, scope).await
+    }
+
+    async fn add_data_key(&self, tenant: TenantId, version: u32, wrapped: WrappedKey) -> Result<bool> {
+        keys::add(self, tenant, version, wrapped).await
+    }
+
+    async fn rewrap_data_key(&self, tenant: TenantId, version: u32, old: &WrappedKey, new: WrappedKey) -> Result<bool> {
+        keys::rewrap(self, tenant, version, old, new).await
+    }
+
+    async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
+        keys::destroy(self, tenant).await
     }
 
     async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {

@@ -26,6 +26,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(5, "0005_steer"),
     migration!(6, "0006_maintain"),
     migration!(7, "0007_walls"),
+    migration!(8, "0008_keys"),
 ];
 
 /// Where the versions are kept. Made before the first migration, so that it is there to be asked.

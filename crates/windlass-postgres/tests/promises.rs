@@ -40,3 +40,4 @@ async fn fresh() -> (Arc<dyn Store>, common::Database) {
 }
 
 windlass_testkit::behaviour_tests!(fresh);
+windlass_testkit::sealed_behaviour_tests!(fresh);

@@ -31,6 +31,7 @@ mod place;
 mod submit;
 
 // Around it.
+mod keys;
 mod maintain;
 mod node;
 mod read;
@@ -46,11 +47,13 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use tokio::sync::Notify;
 use windlass_core::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, NewNode,
-    NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store,
-    Submit, Submitted, WaitingQueue, Whereabouts,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
+    NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
+    Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
 };
-use windlass_core::{Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, SystemClock, Timestamp};
+use windlass_core::{
+    Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, SystemClock, TenantId, Timestamp,
+};
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
 pub use rusqlite;
@@ -472,6 +475,23 @@ impl Store for SqliteStore {
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         let filter = filter.clone();
         self.read(move |conn, now| read::audit_log(conn, now, scope, &filter)).await
+    }
+
+    async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
+        self.read(move |conn, _| keys::list(conn, scope)).await
+    }
+
+    async fn add_data_key(&self, tenant: TenantId, version: u32, wrapped: WrappedKey) -> Result<bool> {
+        self.write(move |conn, state| keys::add(conn, state, tenant, version, &wrapped)).await
+    }
+
+    async fn rewrap_data_key(&self, tenant: TenantId, version: u32, old: &WrappedKey, new: WrappedKey) -> Result<bool> {
+        let old = old.clone();
+        self.write(move |conn, _| keys::rewrap(conn, tenant, version, &old, &new)).await
+    }
+
+    async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
+        self.write(move |conn, _| keys::destroy(conn, tenant)).await
     }
 
     async fn promote(&self, limit: usize) -> Result<Promoted> {

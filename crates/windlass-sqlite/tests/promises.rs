@@ -65,3 +65,4 @@ async fn fresh() -> (Arc<dyn Store>, tempfile::TempDir) {
 }
 
 windlass_testkit::behaviour_tests!(fresh);
+windlass_testkit::sealed_behaviour_tests!(fresh);

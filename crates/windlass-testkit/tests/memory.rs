@@ -32,3 +32,4 @@ async fn fresh() -> (Arc<dyn Store>, ()) {
 }
 
 windlass_testkit::behaviour_tests!(fresh);
+windlass_testkit::sealed_behaviour_tests!(fresh);

@@ -57,6 +57,7 @@ const CLAIMED: &[(&str, &str)] = &[
     ("OPS-10", "workers outside the process"),
     ("TIM-1", "delayed jobs"),
     ("TIM-3", "the store's clock decides"),
+    ("SEC-2", "payloads sealed at rest with keys of the tenant; secrets stay out of logs and errors"),
     ("BEY-1", "why a job is not running"),
     ("BEY-4", "expiry and deadlines"),
     ("BEY-11", "test helpers"),

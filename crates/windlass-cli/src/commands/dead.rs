@@ -13,24 +13,25 @@ use windlass::{JobFilter, JobId, JobRecord, JobService, Pace, Page, SecurityCont
 use crate::args::{DeadCommand, DeadFilter, DeadListArgs, Global, ReplayArgs, ShowArgs};
 use crate::commands::jobs;
 use crate::commands::steer::Each;
-use crate::connect::{Place, actor, caller_of, find, with_service};
+use crate::connect::{Place, actor, caller_of, find, opener, with_service};
 use crate::error::{CliError, Result};
 use crate::output::{Out, plain};
 
 /// Carries out one of the commands.
 pub(crate) async fn run(global: &Global, place: &Place, command: DeadCommand, out: &Out) -> Result {
     match command {
-        DeadCommand::List(args) => list(global, &*place.read().await?, &args, out).await,
-        DeadCommand::Show { id } => show(global, &*place.read().await?, id, out).await,
+        DeadCommand::List(args) => list(global, place.read().await?, &args, out).await,
+        DeadCommand::Show { id } => show(global, place.read().await?, id, out).await,
         DeadCommand::Replay(args) if args.all => replay_all(global, place.write().await?, &args, out).await,
         DeadCommand::Replay(args) => replay_ids(global, place.write().await?, &args, out).await,
         DeadCommand::Purge { ids } => purge(global, place.write().await?, &ids, out).await,
     }
 }
 
-async fn list(global: &Global, store: &dyn Store, args: &DeadListArgs, out: &Out) -> Result {
+async fn list(global: &Global, store: Arc<dyn Store>, args: &DeadListArgs, out: &Out) -> Result {
     let filter = letters(&args.filter, args.replayed);
-    let jobs = store.list(global.scope(), &filter, args.page.page()).await?;
+    let mut jobs = store.list(global.scope(), &filter, args.page.page()).await?;
+    opener(global, &store)?.open_records(&mut jobs).await;
     jobs::print_jobs(global, &jobs, args.page, store.now().await?, out)
 }
 
@@ -43,8 +44,8 @@ fn letters(wanted: &DeadFilter, replayed: Option<bool>) -> JobFilter {
     filter
 }
 
-async fn show(global: &Global, store: &dyn Store, id: JobId, out: &Out) -> Result {
-    let job = find(store, global, id).await?;
+async fn show(global: &Global, store: Arc<dyn Store>, id: JobId, out: &Out) -> Result {
+    let job = find(&*store, global, id).await?;
     if job.status != Status::DeadLettered {
         let message = format!("it is {}, not a dead letter; see it with `windlass show {id}`", job.status);
         return Err(windlass::Error::Conflict { job: id, message }.into());
@@ -53,7 +54,7 @@ async fn show(global: &Global, store: &dyn Store, id: JobId, out: &Out) -> Resul
 }
 
 async fn replay_ids(global: &Global, store: Arc<dyn Store>, args: &ReplayArgs, out: &Out) -> Result {
-    with_service(store.clone(), async |service| {
+    with_service(global, store.clone(), async |service| {
         let mut each = Each::new(out);
         let mut ticks = ticks(args.rate);
         for &id in args.ids.iter().take(args.limit) {
@@ -95,7 +96,7 @@ async fn replay_all(global: &Global, store: Arc<dyn Store>, args: &ReplayArgs, o
         return Ok(());
     }
     confirm(&found, args, out)?;
-    with_service(store, async |service| {
+    with_service(global, store, async |service| {
         let (mut replayed, mut failed_again, mut stopped) = (Vec::new(), 0, false);
         if args.as_new {
             let mut ticks = ticks(args.rate);
@@ -182,7 +183,7 @@ async fn tick(ticks: &mut Option<tokio::time::Interval>) {
 }
 
 async fn purge(global: &Global, store: Arc<dyn Store>, ids: &[JobId], out: &Out) -> Result {
-    with_service(store.clone(), async |service| {
+    with_service(global, store.clone(), async |service| {
         let mut each = Each::new(out);
         for &id in ids {
             let purged = async {

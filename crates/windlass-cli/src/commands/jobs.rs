@@ -1,19 +1,23 @@
 //! Looks at jobs: list, show, why. Called by `commands::run` with a store that may be read-only. Never writes.
 
+use std::sync::Arc;
+
 use comfy_table::{Cell, Row};
 use console::Style;
 use serde_json::json;
 use windlass::store::Store;
-use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, Page, Scope, Status, Timestamp, Why, explain};
+use windlass::{
+    HistoryEntry, JobFilter, JobId, JobRecord, KeyError, Page, Payload, Scope, Status, Timestamp, Why, explain,
+};
 
 use crate::args::{Global, ListArgs, PageArgs, ShowArgs};
-use crate::connect::find;
+use crate::connect::{find, opener};
 use crate::error::Result;
 use crate::output::{Out, duration, number, plain, status_style};
 use crate::time::{show_duration, show_time};
 
 /// Lists jobs, newest first.
-pub(crate) async fn list(global: &Global, store: &dyn Store, args: &ListArgs, out: &Out) -> Result {
+pub(crate) async fn list(global: &Global, store: Arc<dyn Store>, args: &ListArgs, out: &Out) -> Result {
     let now = store.now().await?;
     let mut filter = JobFilter::all();
     filter.statuses.clone_from(&args.statuses);
@@ -23,7 +27,8 @@ pub(crate) async fn list(global: &Global, store: &dyn Store, args: &ListArgs, ou
     filter.correlation_id.clone_from(&args.correlation_id);
     filter.created_after = args.created_after.map(|when| when.at(now));
     filter.created_before = args.created_before.map(|when| when.at(now));
-    let jobs = store.list(global.scope(), &filter, args.page.page()).await?;
+    let mut jobs = store.list(global.scope(), &filter, args.page.page()).await?;
+    opener(global, &store)?.open_records(&mut jobs).await;
     print_jobs(global, &jobs, args.page, now, out)
 }
 
@@ -95,14 +100,29 @@ fn remark(job: &JobRecord) -> String {
 const REMARK_COLUMNS: usize = 80;
 
 /// Shows one job.
-pub(crate) async fn show(global: &Global, store: &dyn Store, args: &ShowArgs, out: &Out) -> Result {
-    let (job, why) = look(global, store, args.id).await?;
-    let input = if args.input { store.input(global.scope(), args.id).await? } else { None };
-    let history = if args.history { Some(store.history(global.scope(), args.id).await?) } else { None };
+pub(crate) async fn show(global: &Global, store: Arc<dyn Store>, args: &ShowArgs, out: &Out) -> Result {
+    let opener = opener(global, &store)?;
+    let (mut job, why) = look(global, &*store, args.id).await?;
+    opener.open_records(std::slice::from_mut(&mut job)).await;
+    let mut input = if args.input { store.input(global.scope(), args.id).await? } else { None };
+    let mut unopened = None;
+    if let Some(kept) = input.take() {
+        match opener.open_input(&job, kept).await {
+            Ok(opened) => input = Some(opened),
+            Err(error) => unopened = Some(error),
+        }
+    }
+    let mut history = if args.history { Some(store.history(global.scope(), args.id).await?) } else { None };
+    if let Some(history) = &mut history {
+        opener.open_history(&job, history).await;
+    }
     if out.wants_json() {
         let mut shown = json!({ "job": job, "why": why_json(&why) });
         if args.input {
             shown["input"] = json!(input);
+        }
+        if let Some(error) = &unopened {
+            shown["sealed"] = json!({ "code": error.code(), "message": error.to_string() });
         }
         if let Some(history) = history {
             shown["history"] = json!(history);
@@ -112,6 +132,9 @@ pub(crate) async fn show(global: &Global, store: &dyn Store, args: &ShowArgs, ou
     print_job(&job, &why, out)?;
     if let Some(input) = input {
         print_field("input", plain(input.as_str()), out)?;
+    }
+    if let Some(error) = unopened {
+        print_field("input", sealed(&error), out)?;
     }
     if let Some(history) = history {
         out.line("")?;
@@ -180,7 +203,7 @@ fn print_job(job: &JobRecord, why: &Why, out: &Out) -> Result {
     let texts = [
         ("reason", job.reason.clone()),
         ("error", job.error.as_ref().map(ToString::to_string)),
-        ("output", job.output.as_ref().map(|output| output.as_str().to_owned())),
+        ("output", job.output.as_ref().map(shown_output)),
         ("batch", job.batch.map(|batch| batch.0.to_string())),
         ("tags", Some(job.tags.join(", ")).filter(|tags| !tags.is_empty())),
         ("correlation", job.correlation_id.clone()),
@@ -202,6 +225,19 @@ fn print_job(job: &JobRecord, why: &Why, out: &Out) -> Result {
         print_field("replayed", format_args!("as {} by {by} at {}", replayed.as_job, show_time(replayed.at)), out)?;
     }
     Ok(())
+}
+
+/// An output for people, or that it is sealed.
+pub(crate) fn shown_output(output: &Payload) -> String {
+    if output.is_sealed() { sealed(&KeyError::NotConfigured) } else { output.as_str().to_owned() }
+}
+
+/// What is shown in place of a text that cannot be opened.
+fn sealed(error: &KeyError) -> String {
+    match error {
+        KeyError::NotConfigured => "[sealed] give its keys with --key-file".to_owned(),
+        error => format!("[sealed] {error}"),
+    }
 }
 
 fn print_field(name: &str, value: impl std::fmt::Display, out: &Out) -> Result {

@@ -4,6 +4,7 @@
 mod dead;
 mod doctor;
 mod jobs;
+mod keys;
 mod schema;
 mod steer;
 mod submit;
@@ -35,8 +36,8 @@ pub(crate) async fn run(cli: Cli, out: &mut Out) -> Result {
     match command {
         Command::Up(_) | Command::Bench(_) | Command::BenchNode => unreachable!("handled above"),
         Command::Submit(args) => submit::submit(&global, &place, args, out).await,
-        Command::List(args) => jobs::list(&global, &*place.read().await?, &args, out).await,
-        Command::Show(args) => jobs::show(&global, &*place.read().await?, &args, out).await,
+        Command::List(args) => jobs::list(&global, place.read().await?, &args, out).await,
+        Command::Show(args) => jobs::show(&global, place.read().await?, &args, out).await,
         Command::Why { id } => jobs::why(&global, &*place.read().await?, id, out).await,
         Command::Cancel(args) => steer::cancel(&global, place.write().await?, &args, out).await,
         Command::Dead(command) => dead::run(&global, &place, command, out).await,
@@ -46,6 +47,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Out) -> Result {
         Command::Nodes => system::nodes(&*place.read().await?, out).await,
         Command::Audit(args) => system::audit(&global, &*place.read().await?, &args, out).await,
         Command::Stats => system::stats(&global, &*place.read().await?, out).await,
+        Command::Keys(command) => keys::run(&global, &place, command, out).await,
         Command::Doctor => doctor::run(&place, out).await,
         Command::Migrate(args) => schema::migrate(&place, &args, out).await,
         Command::Completions { shell } => {

@@ -14,7 +14,7 @@ use crate::output::{Out, plain};
 
 /// Cancels each job by itself; what fails for one is said and does not keep the others.
 pub(crate) async fn cancel(global: &Global, store: Arc<dyn Store>, args: &CancelArgs, out: &Out) -> Result {
-    with_service(store.clone(), async |service| {
+    with_service(global, store.clone(), async |service| {
         let mut each = Each::new(out);
         for &id in &args.ids {
             let canceled = async {
@@ -91,7 +91,7 @@ impl<'a> Each<'a> {
 pub(crate) async fn pause(global: &Global, place: &Place, args: &PauseArgs, out: &Out) -> Result {
     let target = args.target.target()?;
     let store = place.write().await?;
-    with_service(store, async |service| {
+    with_service(global, store, async |service| {
         service.pause(&caller(global), &target, &args.reason).await?;
         let pauses = service.pauses().await?;
         let pause = pauses.into_iter().find(|pause| pause.target == target);
@@ -112,7 +112,7 @@ pub(crate) async fn pause(global: &Global, place: &Place, args: &PauseArgs, out:
 pub(crate) async fn resume(global: &Global, place: &Place, args: &ResumeArgs, out: &Out) -> Result {
     let target = args.target.target()?;
     let store = place.write().await?;
-    with_service(store, async |service| {
+    with_service(global, store, async |service| {
         if !service.resume(&caller(global), &target).await? {
             return Err(CliError::NotFound(format!("{} is not paused", plain(&target.name()))));
         }

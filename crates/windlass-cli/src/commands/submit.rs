@@ -9,6 +9,7 @@ use windlass::store::Store;
 use windlass::{JobId, JobService, SecurityContext, Status, SubmitOptions};
 
 use crate::args::{Global, SubmitArgs};
+use crate::commands::jobs::shown_output;
 use crate::connect::{Place, caller, with_service};
 use crate::error::{CliError, Result};
 use crate::output::Out;
@@ -24,7 +25,7 @@ pub(crate) async fn submit(global: &Global, place: &Place, args: SubmitArgs, out
     }
     let store = place.make().await?;
     let ctx = caller(global);
-    with_service(store.clone(), async |service| {
+    with_service(global, store.clone(), async |service| {
         let submitted = service.submit_named(&ctx, &args.handler, &*input, options(&args)).await?;
         if !submitted.duplicate {
             let detail = Some(format!("handler {}", args.handler));
@@ -117,7 +118,7 @@ async fn wait(
         });
         out.json(&ended)?;
     } else if view.status == Status::Succeeded {
-        out.line(view.output.as_ref().map_or("null", |output| output.as_str()))?;
+        out.line(view.output.as_ref().map_or_else(|| "null".to_owned(), shown_output))?;
     }
     if view.status == Status::Succeeded {
         return Ok(());

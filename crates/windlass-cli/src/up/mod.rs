@@ -18,7 +18,7 @@ use windlass::{JobId, JobService, Status};
 
 use crate::args::{Global, UpArgs};
 use crate::commands::{log_filter, log_to_stderr};
-use crate::connect::Place;
+use crate::connect::{Place, with_keys};
 use crate::error::Result;
 use crate::output::Out;
 use crate::up::screen::{Picture, Screen};
@@ -42,7 +42,7 @@ pub(crate) async fn run(global: &Global, args: &UpArgs, out: &Out) -> Result {
     };
     let log = start_log(global, out);
     let store = place.make().await?;
-    let service = start_service(store, args).await?;
+    let service = start_service(store, global, args).await?;
     let started = Instant::now();
     // Whatever ends the watching, also a reader that goes away: jobs get their time to end.
     let watched = watch(&service, &place, args, log, out).await;
@@ -66,13 +66,13 @@ async fn watch(service: &JobService, place: &Place, args: &UpArgs, log: LogLines
     Ok(before)
 }
 
-async fn start_service(store: Arc<dyn windlass::store::Store>, args: &UpArgs) -> Result<JobService> {
+async fn start_service(store: Arc<dyn windlass::store::Store>, global: &Global, args: &UpArgs) -> Result<JobService> {
     let builder = JobService::builder(store).concurrency(args.concurrency.into()).configure(|config| {
         config.shutdown_deadline = SHUTDOWN;
         config.grace = Duration::from_secs(1);
     });
     let builder = if args.no_demo { builder.without_workers() } else { demo::register(builder) };
-    Ok(builder.start().await?)
+    Ok(with_keys(builder, global)?.start().await?)
 }
 
 /// Stops producing when dropped.

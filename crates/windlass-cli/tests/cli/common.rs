@@ -122,7 +122,14 @@ impl Windlass {
 /// The command without any database named.
 pub(crate) fn bare(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(args).stdin(Stdio::null()).env_remove("RUST_LOG").env_remove("WINDLASS_TENANT").env("USER", "tester");
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .env_remove("RUST_LOG")
+        .env_remove("WINDLASS_TENANT")
+        .env_remove("WINDLASS_KEYS")
+        .env_remove("WINDLASS_KEY_FILE")
+        .env("USER", "tester");
     command
 }
 

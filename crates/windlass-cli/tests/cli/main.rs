@@ -5,6 +5,7 @@ mod common;
 mod dead;
 mod errors;
 mod jobs;
+mod keys;
 mod postgres;
 mod system;
 mod up;

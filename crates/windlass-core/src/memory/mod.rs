@@ -7,7 +7,7 @@ mod index;
 mod ready;
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use crate::job::{HistoryEntry, JobFilter, JobRecord, NewJob, Page, Replayed, Sta
 use crate::payload::Payload;
 use crate::priority::Band;
 use crate::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, Gate, LeaseId,
-    NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
+    Gate, LeaseId, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts, WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
 
@@ -220,6 +220,39 @@ impl Store for MemoryStore {
         Ok(self.step(|state, now| state.audit_log(scope, filter, now)))
     }
 
+    async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
+        let covered = |key: &&DataKeyRecord| scope.covers(key.tenant);
+        Ok(self.step(|state, _| state.data_keys.values().filter(covered).cloned().collect()))
+    }
+
+    async fn add_data_key(&self, tenant: TenantId, version: u32, wrapped: WrappedKey) -> Result<bool> {
+        Ok(self.step(|state, now| {
+            let new = DataKeyRecord { tenant, version, wrapped: Some(wrapped), created_at: now };
+            match state.data_keys.entry((tenant, version)) {
+                btree_map::Entry::Vacant(place) => {
+                    place.insert(new);
+                    true
+                }
+                btree_map::Entry::Occupied(_) => false,
+            }
+        }))
+    }
+
+    async fn rewrap_data_key(&self, tenant: TenantId, version: u32, old: &WrappedKey, new: WrappedKey) -> Result<bool> {
+        Ok(self.step(|state, _| match state.data_keys.get_mut(&(tenant, version)) {
+            Some(key) if key.wrapped.as_ref() == Some(old) => {
+                key.wrapped = Some(new);
+                true
+            }
+            _ => false,
+        }))
+    }
+
+    async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
+        let of_tenant = (tenant, 0)..=(tenant, u32::MAX);
+        Ok(self.step(|state, _| state.data_keys.range_mut(of_tenant).filter_map(|(_, key)| key.wrapped.take()).count()))
+    }
+
     async fn promote(&self, limit: usize) -> Result<Promoted> {
         Ok(self.step(|state, now| state.promote(limit, now)))
     }
@@ -257,6 +290,7 @@ struct State {
     unique_orphans: BTreeMap<(Timestamp, JobId), KeyOf>,
     pauses: BTreeMap<PauseTarget, Pause>,
     audit: Vec<AuditEntry>,
+    data_keys: BTreeMap<(TenantId, u32), DataKeyRecord>,
     nodes_made: i64,
     slots: Slots,
 }

@@ -5,12 +5,14 @@
 mod failing;
 mod ordering;
 mod running;
+mod sealing;
 mod steering;
 mod submitting;
 
 pub use failing::*;
 pub use ordering::*;
 pub use running::*;
+pub use sealing::*;
 pub use steering::*;
 pub use submitting::*;
 
@@ -21,7 +23,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use windlass_core::store::Store;
-use windlass_core::{Builder, JobId, JobService, RetryPolicy, SecurityContext, Status, TenantId};
+use windlass_core::{Builder, Encryption, JobId, JobService, RetryPolicy, SecurityContext, Status, TenantId};
 
 /// Calls `$callback! { ($args) name [requirements], … }` with every behaviour. The one list of them.
 #[macro_export]
@@ -80,6 +82,14 @@ macro_rules! for_each_behaviour {
             a_delayed_job_starts_when_it_is_due ["TIM-1", "TIM-3"],
             why_names_what_a_job_waits_for ["BEY-1"],
             expired_and_overdue_jobs_do_not_start ["BEY-4"],
+            a_sealed_job_lives_like_any_other_and_the_store_sees_nothing ["SEC-2"],
+            a_payload_that_looks_sealed_is_taken_as_it_is ["SEC-2"],
+            sealed_jobs_are_unique_by_content_without_showing_it ["SEC-2", "SUB-7"],
+            sealed_text_of_another_tenant_or_job_does_not_open ["SEC-2", "SEC-1"],
+            keys_rotate_and_are_wrapped_anew_without_touching_jobs ["SEC-2"],
+            destroyed_keys_make_dead_letters ["SEC-2"],
+            a_failing_key_provider_delays_and_loses_nothing ["SEC-2"],
+            a_node_without_keys_leaves_sealed_jobs_to_others ["SEC-2"],
         }
     };
 }
@@ -120,6 +130,78 @@ macro_rules! make_behaviour_tests {
     };
 }
 
+/// Calls `$callback! { ($args) name [], … }` with the behaviours in which payloads, results or keys travel: those that
+/// must hold as well where everything is sealed.
+#[macro_export]
+macro_rules! for_each_sealed_behaviour {
+    ($callback:path, ($($args:tt)*)) => {
+        $callback! { ($($args)*)
+            a_submitted_job_runs_and_its_result_can_be_read [],
+            options_reach_the_handler [],
+            many_jobs_are_submitted_in_order_with_one_batch [],
+            a_bad_batch_names_every_bad_item_and_stores_nothing [],
+            a_partial_batch_stores_what_is_good [],
+            sixty_four_submits_with_one_key_make_one_job [],
+            equal_content_is_one_job_while_it_waits [],
+            submit_and_wait_returns_the_typed_output_and_error [],
+            many_waiters_share_one_look [],
+            a_panic_is_a_failed_attempt [],
+            a_checkpoint_survives_the_attempt [],
+            shutdown_hands_running_jobs_back_without_cost [],
+            a_job_nobody_can_run_becomes_a_dead_letter [],
+            an_ordering_key_runs_one_at_a_time_in_order [],
+            failures_are_retried_until_success [],
+            a_terminal_error_is_a_dead_letter_at_once [],
+            every_attempt_is_in_the_history [],
+            dead_letters_are_listed_replayed_and_purged [],
+            callbacks_run_exactly_once [],
+            a_handler_can_snooze_and_discard [],
+            lists_filter_and_page [],
+            progress_is_streamed_and_resumable [],
+            a_running_job_is_canceled_cooperatively_then_by_force [],
+            tick_runs_at_most_n_jobs_in_the_callers_process [],
+            jobs_can_be_checked_out_and_marked_by_hand [],
+            expired_and_overdue_jobs_do_not_start [],
+        }
+    };
+}
+
+/// Makes one test of each behaviour that must hold where everything is sealed.
+#[macro_export]
+macro_rules! sealed_behaviour_tests {
+    ($make:ident) => {
+        $crate::for_each_sealed_behaviour!($crate::make_sealed_behaviour_tests, ($make));
+    };
+}
+
+/// The part of `sealed_behaviour_tests!` that `for_each_sealed_behaviour!` calls.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! make_sealed_behaviour_tests {
+    (($make:ident) $($name:ident [],)*) => {
+        mod sealed_behaviour {
+            $(
+                #[test]
+                fn $name() {
+                    $crate::behaviour::check($crate::behaviour::sealed(async {
+                        let (store, _guard) = super::$make().await;
+                        $crate::behaviour::$name(store).await;
+                    }));
+                }
+            )*
+        }
+    };
+}
+
+tokio::task_local! {
+    static SEALED: ();
+}
+
+/// Runs a behaviour whose services seal everything.
+pub async fn sealed(behaviour: impl Future<Output = ()>) {
+    SEALED.scope((), behaviour).await;
+}
+
 /// Runs one behaviour with a limit, so that a hang fails and says so.
 pub fn check(behaviour: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -140,12 +222,18 @@ pub(crate) fn tenant(n: u128) -> SecurityContext {
 
 /// A service with short waits.
 pub(crate) fn service(store: &Arc<dyn Store>) -> Builder {
-    JobService::builder(store.clone()).configure(|config| {
+    let builder = JobService::builder(store.clone());
+    let builder = match SEALED.try_with(|()| ()) {
+        Ok(()) => builder.encryption(Encryption::new(sealing::keys("first"))),
+        Err(_) => builder,
+    };
+    builder.configure(|config| {
         config.poll = Duration::from_millis(200);
         config.grace = Duration::from_millis(200);
         config.shutdown_deadline = Duration::from_secs(5);
         config.retention_floor = Duration::ZERO;
         config.concurrency = 16;
+        config.key_retry = Duration::from_millis(50);
     })
 }
 

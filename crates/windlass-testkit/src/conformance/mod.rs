@@ -14,6 +14,7 @@ use std::time::Duration;
 use windlass_core::store::Store;
 
 mod failing;
+mod keys;
 pub mod model;
 mod ordering;
 mod rig;
@@ -290,19 +291,26 @@ suite! { $
         waiting_jobs_expire_with_their_reason ["BEY-4"]
         a_job_that_has_started_does_not_expire ["BEY-4"]
     ;
+    keys:
+        data_keys_read_back_in_their_scope ["SEC-2" "SEC-1"]
+        a_key_version_is_kept_once_and_never_again ["SEC-2"]
+        of_keys_made_at_once_one_is_kept ["SEC-2"]
+        a_rewrap_replaces_only_what_it_read ["SEC-2"]
+    ;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 6] = [
+    const SOURCES: [&str; 7] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
         include_str!("failing.rs"),
         include_str!("watching.rs"),
         include_str!("time.rs"),
+        include_str!("keys.rs"),
     ];
 
     /// The doc comment right above `pub(super) async fn name(`.
