@@ -3,12 +3,14 @@
 //! `conformance`.
 
 mod failing;
+mod limits;
 mod ordering;
 mod running;
 mod steering;
 mod submitting;
 
 pub use failing::*;
+pub use limits::*;
 pub use ordering::*;
 pub use running::*;
 pub use steering::*;
@@ -80,6 +82,10 @@ macro_rules! for_each_behaviour {
             a_delayed_job_starts_when_it_is_due ["TIM-1", "TIM-3"],
             why_names_what_a_job_waits_for ["BEY-1"],
             expired_and_overdue_jobs_do_not_start ["BEY-4"],
+            every_limit_is_allowed_and_one_more_is_refused ["SEC-3", "SUB-9"],
+            a_service_beyond_the_hard_maxima_does_not_start ["SEC-3"],
+            outputs_and_errors_are_kept_up_to_their_limit_and_marked_beyond ["SEC-3"],
+            hostile_payloads_come_back_unchanged_or_are_refused ["SEC-3", "SUB-9"],
         }
     };
 }
