@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, NewNode,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished, NewNode,
     NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store,
     Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    WrappedKey,
 };
-use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Scope, Start, Timestamp};
+use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Scope, Start, TenantId, Timestamp};
 
 use crate::event::{FinishEnd, Held, What};
 use crate::log::{Log, mono};
@@ -201,6 +202,18 @@ impl Store for Recorder {
     }
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         self.store.audit_log(scope, filter).await
+    }
+    async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
+        self.store.data_keys(scope).await
+    }
+    async fn add_data_key(&self, tenant: TenantId, version: u32, wrapped: WrappedKey) -> Result<bool> {
+        self.store.add_data_key(tenant, version, wrapped).await
+    }
+    async fn rewrap_data_key(&self, tenant: TenantId, version: u32, old: &WrappedKey, new: WrappedKey) -> Result<bool> {
+        self.store.rewrap_data_key(tenant, version, old, new).await
+    }
+    async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
+        self.store.destroy_data_keys(tenant).await
     }
     async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {
         self.store.survey(lease, queues).await

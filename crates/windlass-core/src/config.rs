@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use crate::error::InvalidInput;
+use crate::job::{JobFilter, Page};
 use crate::lifecycle::MAX_RECOVERIES;
+use crate::payload::MAX_DEPTH;
 use crate::priority::BandPolicy;
 
 /// The settings of a service.
@@ -85,12 +88,16 @@ pub const DEFAULT_RETENTION: Duration = Duration::from_secs(14 * 24 * 3600);
 /// The queue of handlers that name none.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// What input is refused, at the edge and before anything is written.
+/// What input is refused, at the edge and before anything is written (SEC-3). Each has a hard maximum
+/// ([`Limits::MOST`]); a service that is configured beyond it does not start. Limits of requests over HTTP (bodies,
+/// headers, streams, timeouts) belong to whoever serves HTTP and are not here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of a payload.
+    /// Bytes of a payload. What is larger belongs into an object store, and a reference to it into the payload.
     pub payload_bytes: usize,
+    /// How deep a payload's JSON may nest.
+    pub json_depth: usize,
     /// Bytes of an output or an error; longer ones are cut and marked.
     pub output_bytes: usize,
     /// Jobs in one bulk submit.
@@ -99,20 +106,27 @@ pub struct Limits {
     pub tags: usize,
     /// Bytes of a tag.
     pub tag_bytes: usize,
-    /// Bytes of an idempotency, ordering or unique key.
+    /// Bytes of an idempotency, ordering or unique key, of a correlation id, of a user's name, and of a filter's texts.
     pub key_bytes: usize,
     /// Bytes of a handler or queue name.
     pub name_bytes: usize,
     /// Bytes of all headers of a job.
     pub header_bytes: usize,
+    /// Bytes of what people write about an act: the reason of a cancel or a pause, an audit entry's parts.
+    pub note_bytes: usize,
     /// The furthest a start may lie ahead.
     pub max_delay: Duration,
+    /// Jobs on one page of a list.
+    pub page_jobs: usize,
+    /// Conditions of one filter; each wanted status is one.
+    pub filter_terms: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Limits {
             payload_bytes: 256 * 1024,
+            json_depth: MAX_DEPTH,
             output_bytes: 64 * 1024,
             batch_jobs: 1_000,
             tags: 32,
@@ -120,8 +134,141 @@ impl Default for Limits {
             key_bytes: 256,
             name_bytes: 200,
             header_bytes: 16 * 1024,
+            note_bytes: 4 * 1024,
             // Ten years: ahead of every plan, and far from the end of every date type.
             max_delay: Duration::from_secs(10 * 365 * 24 * 3600),
+            page_jobs: Page::MAX,
+            filter_terms: 16,
         }
+    }
+}
+
+impl Limits {
+    /// The hard maxima. A payload beyond 4 MiB makes every batch it is in slow; keys and names beyond theirs are refused
+    /// by the stores' own checks; JSON beyond its depth makes parsers recurse; delays beyond ninety years leave the range
+    /// of intervals that SQL can add up.
+    pub const MOST: Limits = Limits {
+        payload_bytes: 4 * 1024 * 1024,
+        json_depth: MAX_DEPTH,
+        output_bytes: 4 * 1024 * 1024,
+        batch_jobs: 10_000,
+        tags: 256,
+        tag_bytes: 256,
+        key_bytes: 256,
+        name_bytes: 200,
+        header_bytes: 256 * 1024,
+        note_bytes: 64 * 1024,
+        max_delay: Duration::from_secs(90 * 365 * 24 * 3600),
+        page_jobs: Page::MAX,
+        filter_terms: 64,
+    };
+
+    /// Every limit with its name, for messages and tables. `max_delay` counts seconds.
+    pub fn all(&self) -> [(&'static str, u64); 13] {
+        [
+            ("payload_bytes", self.payload_bytes as u64),
+            ("json_depth", self.json_depth as u64),
+            ("output_bytes", self.output_bytes as u64),
+            ("batch_jobs", self.batch_jobs as u64),
+            ("tags", self.tags as u64),
+            ("tag_bytes", self.tag_bytes as u64),
+            ("key_bytes", self.key_bytes as u64),
+            ("name_bytes", self.name_bytes as u64),
+            ("header_bytes", self.header_bytes as u64),
+            ("note_bytes", self.note_bytes as u64),
+            ("max_delay", self.max_delay.as_secs() + u64::from(self.max_delay.subsec_nanos() > 0)),
+            ("page_jobs", self.page_jobs as u64),
+            ("filter_terms", self.filter_terms as u64),
+        ]
+    }
+
+    /// Refuses limits that are beyond their hard maximum, or so low that nothing could be done.
+    pub fn check(&self) -> Result<(), InvalidInput> {
+        for ((name, value), (_, most)) in self.all().into_iter().zip(Limits::MOST.all()) {
+            if value == 0 || value > most {
+                let message = format!("{value} is not in 1 to {most}");
+                return Err(InvalidInput::new(format!("limits.{name}"), message));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_page(&self, page: Page) -> Result<(), InvalidInput> {
+        if page.limit == 0 || page.limit > self.page_jobs {
+            return Err(InvalidInput::new("limit", format!("{} is not in 1 to {}", page.limit, self.page_jobs)));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_filter(&self, filter: &JobFilter) -> Result<(), InvalidInput> {
+        let terms = filter.terms();
+        if terms > self.filter_terms {
+            return Err(InvalidInput::new("filter", format!("{terms} conditions, at most {}", self.filter_terms)));
+        }
+        let texts = [
+            ("handler", &filter.handler),
+            ("tag", &filter.tag),
+            ("correlation_id", &filter.correlation_id),
+            ("reason", &filter.reason),
+        ];
+        texts.into_iter().try_for_each(|(field, text)| check_text(field, text.as_deref().unwrap_or(""), self.key_bytes))
+    }
+
+    /// What people write about an act.
+    pub(crate) fn check_note(&self, field: &str, note: &str) -> Result<(), InvalidInput> {
+        check_text(field, note, self.note_bytes)
+    }
+}
+
+/// Text that may be empty: not too long, no NUL.
+pub(crate) fn check_text(field: &str, text: &str, max_bytes: usize) -> Result<(), InvalidInput> {
+    if text.len() > max_bytes {
+        return Err(InvalidInput::new(field, format!("{} bytes, at most {max_bytes} are allowed", text.len())));
+    }
+    if text.contains('\0') {
+        return Err(InvalidInput::new(field, "contains a NUL character"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every limit by itself, one above its hard maximum, at it, and at nothing.
+    #[test]
+    fn a_limit_is_allowed_up_to_its_hard_maximum_and_not_beyond() {
+        type Set = fn(&mut Limits, usize);
+        let sets: [(&str, Set); 13] = [
+            ("payload_bytes", |limits, n| limits.payload_bytes = n),
+            ("json_depth", |limits, n| limits.json_depth = n),
+            ("output_bytes", |limits, n| limits.output_bytes = n),
+            ("batch_jobs", |limits, n| limits.batch_jobs = n),
+            ("tags", |limits, n| limits.tags = n),
+            ("tag_bytes", |limits, n| limits.tag_bytes = n),
+            ("key_bytes", |limits, n| limits.key_bytes = n),
+            ("name_bytes", |limits, n| limits.name_bytes = n),
+            ("header_bytes", |limits, n| limits.header_bytes = n),
+            ("note_bytes", |limits, n| limits.note_bytes = n),
+            ("max_delay", |limits, n| limits.max_delay = Duration::from_secs(n as u64)),
+            ("page_jobs", |limits, n| limits.page_jobs = n),
+            ("filter_terms", |limits, n| limits.filter_terms = n),
+        ];
+        for ((name, set), (_, most)) in sets.into_iter().zip(Limits::MOST.all()) {
+            let check = |n: usize| {
+                let mut limits = Limits::default();
+                set(&mut limits, n);
+                limits.check().map_err(|error| error.field)
+            };
+            assert_eq!(check(most as usize), Ok(()), "{name} at its maximum");
+            assert_eq!(check(1), Ok(()), "{name} at 1");
+            assert_eq!(check(most as usize + 1), Err(format!("limits.{name}")));
+            assert_eq!(check(0), Err(format!("limits.{name}")));
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_within_the_maxima() {
+        assert_eq!(Limits::default().check(), Ok(()));
     }
 }

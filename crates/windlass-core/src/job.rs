@@ -669,6 +669,21 @@ impl JobFilter {
         self
     }
 
+    /// How many conditions it has; each wanted status is one.
+    pub fn terms(&self) -> usize {
+        let set = [
+            self.handler.is_some(),
+            self.created_after.is_some(),
+            self.created_before.is_some(),
+            self.batch.is_some(),
+            self.tag.is_some(),
+            self.correlation_id.is_some(),
+            self.reason.is_some(),
+            self.replayed.is_some(),
+        ];
+        self.statuses.len() + set.into_iter().filter(|set| *set).count()
+    }
+
     /// Whether `record` passes. Stores that filter in SQL must agree with this.
     pub fn matches(&self, record: &JobRecord) -> bool {
         self.handler.as_ref().is_none_or(|h| *h == record.handler)

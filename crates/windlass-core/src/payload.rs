@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::error::InvalidInput;
@@ -55,7 +55,8 @@ impl Payload {
         Payload::check(field, text, max_bytes)
     }
 
-    /// Takes JSON text from outside; fails where it is not JSON or breaks a limit of `field`.
+    /// Takes JSON text from outside, kept as it is but for space around it; fails where it is not JSON or breaks a limit
+    /// of `field`.
     pub fn check(field: &str, text: impl Into<Arc<str>>, max_bytes: usize) -> Result<Self, InvalidInput> {
         let text = text.into();
         if text.len() > max_bytes {
@@ -71,7 +72,21 @@ impl Payload {
             return Err(InvalidInput::new(field, format!("nested deeper than {MAX_DEPTH} levels")));
         }
         serde_json::from_str::<Checked>(&text).map_err(|e| InvalidInput::new(field, format!("not JSON: {e}")))?;
+        // Space around the value is not part of it: where a job travels as JSON itself, it is gone.
+        let value = text.trim_matches([' ', '\t', '\r', '\n']);
+        let text = if value.len() == text.len() { text } else { value.into() };
         Ok(Payload(Text::Json(text)))
+    }
+
+    /// Takes JSON as bytes from outside; fails also where they are not UTF-8.
+    pub fn check_bytes(field: &str, bytes: &[u8], max_bytes: usize) -> Result<Self, InvalidInput> {
+        // By length first: what is refused anyway need not be read.
+        if bytes.len() > max_bytes {
+            let message = format!("{} bytes, at most {max_bytes} are allowed", bytes.len());
+            return Err(InvalidInput::new(field, message));
+        }
+        let text = std::str::from_utf8(bytes).map_err(|e| InvalidInput::new(field, format!("not UTF-8: {e}")))?;
+        Payload::check(field, text, max_bytes)
     }
 
     /// Trusts text that a store kept.
@@ -169,7 +184,7 @@ pub(crate) fn redacted(error: &serde_json::Error) -> String {
 pub const MAX_DEPTH: usize = 64;
 
 /// The deepest nesting of brackets outside strings.
-fn nesting(text: &str) -> usize {
+pub(crate) fn nesting(text: &str) -> usize {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0, false, false);
     for byte in text.bytes() {
         match byte {
@@ -221,7 +236,8 @@ impl<'de> Deserialize<'de> for Checked {
                 Ok(Checked)
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Checked, A::Error> {
-                while map.next_entry::<IgnoredAny, Checked>()?.is_some() {}
+                // Keys too: half a surrogate pair in one is text that no store can take apart.
+                while map.next_entry::<Checked, Checked>()?.is_some() {}
                 Ok(Checked)
             }
         }
@@ -276,6 +292,10 @@ mod tests {
         assert!(refused("{\"a\":1e400}").contains("not JSON"));
         assert!(refused("\"a\\u0000b\"").contains("NUL"));
         assert!(refused(&"[".repeat(65)).contains("deeper"));
+        assert!(refused(r#"{"\ud800":1}"#).contains("not JSON"), "half a pair in a key");
+        assert!(refused(r#"["\udc00"]"#).contains("not JSON"), "half a pair in a value");
+        let bytes = Payload::check_bytes("input", b"\"\xff\"", 1_000).expect_err("refused").message;
+        assert!(bytes.contains("not UTF-8"), "{bytes}");
         assert!(refused(&format!("\"{}\"", "x".repeat(1_000))).contains("at most 1000"));
     }
 
@@ -313,6 +333,13 @@ mod tests {
         }
         let own = Payload::from_store("\"CANARY\"").decode::<crate::Timestamp>().expect_err("no time").to_string();
         assert!(!own.contains("CANARY"), "{own}");
+    }
+
+    #[test]
+    fn only_space_around_the_value_is_lost() {
+        let kept = |text: &str| Payload::check("input", text, 1_000).expect("accepted").as_str().to_owned();
+        assert_eq!(kept(" \r\n{ \"a\" :\t1e5 }\t"), "{ \"a\" :\t1e5 }");
+        assert_eq!(kept("123456789012345678901234567890"), "123456789012345678901234567890");
     }
 
     #[test]

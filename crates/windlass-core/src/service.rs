@@ -380,7 +380,8 @@ impl JobService {
 
     /// The caller's jobs, newest first.
     pub async fn list(&self, ctx: &SecurityContext, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Error> {
-        check_page(page)?;
+        self.limits().check_page(page)?;
+        self.limits().check_filter(filter)?;
         let mut records = self.0.worker.store.list(ctx.scope(), filter, page).await?;
         self.0.worker.seals.open_records(&mut records).await;
         Ok(records)
@@ -421,6 +422,7 @@ impl JobService {
     /// Cancels a job: at once while it waits, cooperatively and then by force while it runs (OPS-3). Twice is the same
     /// as once.
     pub async fn cancel(&self, ctx: &SecurityContext, id: JobId, reason: &str) -> Result<CancelReply, Error> {
+        self.limits().check_note("reason", reason)?;
         if let Some(reply) = self.0.local.cancel(ctx.scope(), id) {
             return Ok(reply);
         }
@@ -451,6 +453,10 @@ impl JobService {
 
     /// Stops starting jobs of `target`, on every node within a second, until it is resumed (OPS-4).
     pub async fn pause(&self, ctx: &SecurityContext, target: &PauseTarget, reason: &str) -> Result<(), Error> {
+        self.limits().check_note("reason", reason)?;
+        if let PauseTarget::Handler(handler) = target {
+            check_name("handler", handler, self.limits().name_bytes)?;
+        }
         let worker = &self.0.worker;
         worker.store.pause(target, ctx.actor(), reason).await?;
         worker.read_pauses().await?;
@@ -554,6 +560,10 @@ impl JobService {
         target: &str,
         detail: Option<String>,
     ) -> Result<(), Error> {
+        let limits = self.limits();
+        limits.check_note("action", action)?;
+        limits.check_note("target", target)?;
+        limits.check_note("detail", detail.as_deref().unwrap_or(""))?;
         let entry = AuditEntry {
             at: self.0.worker.now(),
             actor: ctx.actor().to_owned(),
@@ -794,13 +804,6 @@ impl Watching {
     }
 }
 
-fn check_page(page: Page) -> Result<(), InvalidInput> {
-    if page.limit == 0 || page.limit > Page::MAX {
-        return Err(InvalidInput::new("limit", format!("{} is not in 1 to {}", page.limit, Page::MAX)));
-    }
-    Ok(())
-}
-
 impl Builder {
     /// Adds a handler.
     pub fn handler<H: JobHandler>(mut self, handler: H) -> Self {
@@ -886,6 +889,7 @@ impl Builder {
         if let Some(problem) = self.problem {
             return Err(problem.into());
         }
+        self.config.limits.check()?;
         let mut runtimes = Runtimes::start(self.config.worker_threads)?;
         let handlers = runtimes.handlers.handle().clone();
         #[cfg(feature = "encryption")]
@@ -1018,7 +1022,8 @@ impl JobService {
 impl Operator {
     /// Every tenant's jobs, newest first.
     pub async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Error> {
-        check_page(page)?;
+        self.0.limits().check_page(page)?;
+        self.0.limits().check_filter(filter)?;
         let mut records = self.0.worker().store.list(Scope::All, filter, page).await?;
         self.0.worker().seals.open_records(&mut records).await;
         Ok(records)

