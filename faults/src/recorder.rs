@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished, NewNode,
-    NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store,
-    Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
-    WrappedKey,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
+    NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
+    Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Scope, Start, TenantId, Timestamp};
 

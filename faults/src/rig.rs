@@ -54,8 +54,10 @@ pub struct Rig {
     pub bouncer: Option<PgBouncer>,
     /// A server of the row's own, where it wants one.
     pub server: Option<PostgresServer>,
-    /// Where the jobs are, without anything in between.
+    /// Where the jobs are, without anything in between, for the processes: on PostgreSQL a login without special rights.
     pub url: String,
+    /// The same for the harness, which may do anything.
+    pub admin_url: String,
     next_proc: u32,
     started: Instant,
 }
@@ -105,14 +107,14 @@ impl Rig {
             proxies: Vec::new(),
             bouncer: None,
             server,
-            url,
+            url: as_node(&url),
+            admin_url: url,
             next_proc: 1,
             started: Instant::now(),
         };
         if store == StoreKind::Postgres {
-            drop(PgStore::connect(&rig.url).await.context("migrate")?);
-            let side = format!("create table {SIDE_TABLE} (call bigint primary key)");
-            rig.sql().await?.batch_execute(&side).await?;
+            drop(PgStore::connect(&rig.admin_url).await.context("migrate")?);
+            rig.sql().await?.batch_execute(&prepare_database()).await?;
         }
         Ok(rig)
     }
@@ -227,7 +229,7 @@ impl Rig {
 
     /// A connection of the harness's own, with nothing in between.
     pub async fn sql(&self) -> Result<Client> {
-        connect(&self.url).await
+        connect(&self.admin_url).await
     }
 
     /// The file of a SQLite store.
@@ -368,6 +370,28 @@ impl Rig {
             }
         };
         Ok(History { events: self.events()?, dump, rules: self.rules.clone() })
+    }
+}
+
+/// The login of the processes.
+const LOGIN: &str = "faults_node";
+
+/// Makes the login, which other rows may do at the same time, and the table that callers write to.
+fn prepare_database() -> String {
+    format!(
+        "do $$ begin create role {LOGIN} login; exception when duplicate_object or unique_violation then null; end $$;
+         do $$ begin grant windlass_app, windlass_engine to {LOGIN};
+         exception when unique_violation or internal_error then null; end $$;
+         create table {SIDE_TABLE} (call bigint primary key);
+         grant select, insert on {SIDE_TABLE} to {LOGIN};"
+    )
+}
+
+/// The same database for the login of the processes.
+fn as_node(url: &str) -> String {
+    match (url.split_once("://"), url.split_once('@')) {
+        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://{LOGIN}@{place}"),
+        _ => url.to_owned(),
     }
 }
 

@@ -1,10 +1,11 @@
-//! The automation of this repository: `cargo xtask test`, `tidy` and `bench`. Called by people and by `.ci/run`.
+//! The automation of this repository: `cargo xtask test`, `faults`, `tidy` and `bench`. Called by people and by `.ci/run`.
 //! Nothing here is part of what users get.
 
 #![expect(clippy::print_stdout, reason = "a command that people run speaks on its standard output")]
 
 mod bench;
 mod examples;
+mod faults;
 mod floors;
 mod step;
 mod test;
@@ -27,6 +28,8 @@ struct Arguments {
 enum Task {
     /// Checks everything: format, lints, tidiness, tests on throwaway servers, examples, dependencies.
     Test(test::Arguments),
+    /// Brings faults about on real processes and databases, and checks what happened; see docs/FAULTS.md.
+    Faults(faults::Arguments),
     /// Checks what no compiler does: leftovers, paths of one machine, first lines, links of the documentation.
     Tidy,
     /// Measures Windlass: beside other job queues with the same work, or against its own floors; see bench/README.md.
@@ -49,6 +52,7 @@ fn run(arguments: Arguments) -> Result<bool> {
     let root = repository_root()?;
     match arguments.task {
         Task::Test(arguments) => test::run(&root, &arguments),
+        Task::Faults(arguments) => faults::run(&root, &arguments),
         Task::Tidy => tidy::run(&root).map(|()| true),
         Task::Bench(arguments) => bench::run(&root, &arguments),
     }

@@ -75,8 +75,24 @@ fn test(steps: &mut Steps, target: &Target, arguments: &Arguments) {
     }
     steps.step("tests", || pass(prepare(test_command(target, arguments)).args(&arguments.filter)));
     if arguments.filter.is_empty() {
+        steps.step("faults", || faults(target, arguments.tier));
         steps
             .step("examples", || examples::run(&target.root, &target.dir.join("examples"), &servers.postgres, prepare));
+    }
+}
+
+/// The matrix of faults, with the seed that every change runs; other seeds are for `cargo xtask faults`. The full tier
+/// also breaks promises on purpose and sees that the matrix notices.
+fn faults(target: &Target, tier: Tier) -> Result<Verdict> {
+    let harness = || {
+        let mut harness = Command::new(target.dir.join(format!("windlass-faults{}", std::env::consts::EXE_SUFFIX)));
+        harness.current_dir(&target.root).args(["--seed", "1"]);
+        harness
+    };
+    let matrix = pass(&mut harness())?;
+    match (tier, matrix) {
+        (Tier::Full, Verdict::Passed) => pass(harness().args(["--sabotage", "all"])),
+        (_, matrix) => Ok(matrix),
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn pooled(rig: &mut Rig) -> Result<()> {
     options.pool_size = 2;
     let bouncer = PgBouncer::start(server, options)?;
     let database = rig.url.rsplit_once('/').context("the URL names a database")?.1.to_owned();
-    let url = bouncer.url(&database);
+    let url = bouncer.url(&database).replacen("postgres@", "faults_node@", 1);
     rig.bouncer = Some(bouncer);
     rig.fault("two sessions for six processes");
     for _ in 0..2 {
