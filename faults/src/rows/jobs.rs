@@ -173,6 +173,34 @@ pub(super) async fn same_key(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
+/// F41: random bytes, deep nesting, NUL characters, huge numbers and inputs. Refused or kept byte by byte; never half.
+pub(super) async fn hostile(rig: &mut Rig) -> Result<()> {
+    rig.worker().await?;
+    let producer = rig.producer().await?;
+    let seed = rig.seed();
+    rig.fault("hostile inputs");
+    let changed = rig.profile.times(300, 20_000);
+    rig.processes[producer].tell(&Command::Hostile { seed, changed });
+    let done = |events: &[Event]| {
+        let said = |what: &What| matches!(what, What::Note { text } if text == "all hostile inputs were answered");
+        events.iter().any(|event| said(&event.what))
+    };
+    rig.until("all hostile inputs to be answered", Duration::from_secs(100), done).await?;
+    let unknown = rig.count(|what| matches!(what, What::SubmitUnknown { .. }))?;
+    rig.demand("every hostile input gets a clear answer", format!("{unknown} did not"), unknown == 0);
+    let changed = rig.count(|what| matches!(what, What::Note { text } if text.ends_with("did not keep its input")))?;
+    rig.demand("what is accepted comes back byte by byte", format!("{changed} did not"), changed == 0);
+    let refused = rig.count(|what| matches!(what, What::SubmitRefused { .. }))?;
+    rig.demand("bad inputs are refused", format!("{refused} were"), refused > 0);
+    rig.quiet(SOON).await?;
+    // A row stored half, or a process that died of one, would show.
+    for at in 0..rig.processes.len() {
+        let alive = rig.processes[at].exited()?.is_none();
+        rig.demand("processes survive hostile inputs", alive, alive);
+    }
+    Ok(())
+}
+
 /// The jobs that were acknowledged.
 fn acknowledged(events: &[Event]) -> Vec<i64> {
     let job = |event: &Event| match event.what {
