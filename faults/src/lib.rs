@@ -5,3 +5,4 @@ pub mod check;
 pub mod event;
 pub mod history;
 pub mod proxy;
+pub mod report;
