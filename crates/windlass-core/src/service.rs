@@ -713,16 +713,20 @@ impl JobService {
         worker.finisher().flush().await;
         worker.stopped.cancel();
         // What still runs (a blocked thread) is released with the node, which costs it nothing.
-        if let Err(error) = worker.store.deregister(worker.membership().node).await {
-            tracing::warn!(%error, "could not leave the cluster; the lease will run out");
-        }
+        let node = worker.membership().node;
+        worker.leave(node).await;
         runtimes.end().await;
+        // A heartbeat that was under way may have made another node of this process meanwhile; it has ended now.
+        if worker.membership().node != node {
+            worker.leave(worker.membership().node).await;
+        }
     }
 
-    /// Waits until nothing runs, or for `at_most`.
+    /// Waits until nothing runs or is about to, or for `at_most`. A claim under way counts: were its node to leave
+    /// meanwhile, its jobs would be recovered as if it had crashed.
     async fn drain(&self, at_most: Duration) -> bool {
         let quiet = async {
-            while self.running() > 0 {
+            while self.running() > 0 || !self.0.worker.is_quiet() {
                 let freed = self.0.worker.freed.notified();
                 tokio::select! {
                     () = freed => {}
