@@ -39,6 +39,9 @@ pub const LIMITED: &str = "limited";
 /// How many jobs of [`LIMITED`] a node runs at once.
 pub const LIMIT: usize = 2;
 
+/// What a process notes when it has carried out a [`Command::Cancel`] or [`Command::Replay`].
+pub const STEERED: &str = "all were steered";
+
 /// The table that callers write in the transactions in which they submit.
 pub const SIDE_TABLE: &str = "faults_side";
 
@@ -337,6 +340,7 @@ impl Process {
                 for job in jobs {
                     self.cancel(&caller(tenant), job, 0).await;
                 }
+                self.log.note(What::Note { text: STEERED.into() });
             }
             Command::Replay { tenant, jobs } => {
                 for job in jobs {
@@ -345,6 +349,7 @@ impl Process {
                         Err(error) => self.log.note(What::Note { text: format!("replay: {}", error.code()) }),
                     }
                 }
+                self.log.note(What::Note { text: STEERED.into() });
             }
             Command::Pause(target) => {
                 let parsed = PauseTarget::parse(&target).expect("a target");

@@ -46,7 +46,7 @@ impl Worker {
         let rooms: Vec<Room> = jobs.iter().map(|job| Room::take(self, job)).collect();
         self.handlers.spawn(async move {
             for job in &jobs {
-                worker.finish(job, node, Duration::ZERO, Transition::Release).await;
+                worker.finish(job, node, Duration::ZERO, Transition::Release, None).await;
             }
             drop(rooms);
         });

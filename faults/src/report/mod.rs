@@ -34,7 +34,9 @@ pub struct RowResult {
     pub id: String,
     /// What is done to the system, in a few words.
     pub title: String,
-    /// `postgres` or `sqlite`.
+    /// `P`, `N` or `W`.
+    pub tier: String,
+    /// `postgres` or `sqlite`; empty for a row that waits.
     pub store: String,
     /// The row's own seed, from the run's.
     pub seed: u64,
@@ -61,13 +63,11 @@ pub struct RowResult {
 /// Something a row wants besides the invariants.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Criterion {
-    /// What is measured.
+    /// What is wanted.
     pub what: String,
-    /// What was measured, with its unit.
-    pub measured: String,
-    /// What is wanted, with its unit.
-    pub wanted: String,
-    /// Whether it is.
+    /// What was found.
+    pub found: String,
+    /// Whether it is as wanted.
     pub met: bool,
 }
 
@@ -197,7 +197,7 @@ impl Report {
             let _ = writeln!(text, "- and {} more in `report.json`", row.violations.len() - SHOWN);
         }
         for criterion in row.criteria.iter().filter(|criterion| !criterion.met) {
-            let _ = writeln!(text, "- {}: {}, wanted {}", criterion.what, criterion.measured, criterion.wanted);
+            let _ = writeln!(text, "- wanted: {}; found: {}", criterion.what, criterion.found);
         }
         if dir.join(row.picture()).exists() {
             let _ = writeln!(text, "\n![What happened in {}]({})", row.id, row.picture());

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use serde_json::json;
 
 use crate::StoreKind;
-use crate::child::{Command, Load, Order, Todo};
+use crate::child::{Command, Load, Order, STEERED, Todo};
 use crate::event::{Event, What};
 use crate::faketime;
 use crate::rig::{Rig, SOON};
@@ -111,7 +111,8 @@ pub(super) async fn crowd(rig: &mut Rig) -> Result<()> {
     let stored = |events: &[Event]| acknowledged(events).len() >= many * 3 / 4;
     rig.until("most jobs to be stored", SOON, stored).await?;
     rig.fault("many steer the same jobs");
-    for round in 0..rig.profile.times(2, 6) {
+    let rounds = rig.profile.times(2, 6);
+    for round in 0..rounds {
         for at in crowd.clone() {
             let mut jobs = acknowledged(&rig.events()?);
             jobs.shuffle(&mut rig.rng);
@@ -128,6 +129,13 @@ pub(super) async fn crowd(rig: &mut Rig) -> Result<()> {
         }
         rig.go_on_for(300..900).await;
     }
+    // A replay after the last look would find nobody to run it.
+    let commands = 2 * rounds * crowd.len();
+    let steered = |events: &[Event]| {
+        let done = |what: &What| matches!(what, What::Note { text } if text == STEERED);
+        events.iter().filter(|event| done(&event.what)).count() >= commands
+    };
+    rig.until("all to be steered", Duration::from_secs(60), steered).await?;
     rig.quiet(Duration::from_secs(60)).await?;
     let expected = ["canceled", "requested", "finished", "not_found"];
     let strange = |what: &What| matches!(what, What::CancelReply { reply, .. } if !expected.contains(&reply.as_str()));
