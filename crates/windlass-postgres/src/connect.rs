@@ -234,6 +234,9 @@ impl Failure {
                 false => Failure::Lost(Error::Internal(chain(&error))),
             };
         };
+        if db.code().code() == "WQ001" {
+            return Failure::Answered(crate::quota::exceeded(db.detail().unwrap_or_default()));
+        }
         let message = match db.detail() {
             Some(detail) => format!("{} ({detail})", db.message()),
             None => db.message().to_owned(),

@@ -10,6 +10,7 @@ mod connect;
 mod finish;
 mod maintain;
 mod migrate;
+mod quota;
 mod read;
 mod steer;
 mod submit;
@@ -31,11 +32,12 @@ use uuid::Uuid;
 use windlass_core::fair::Line;
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, Error, Fence, Finish, Finished, LeaseId,
-    NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
 };
 use windlass_core::{
-    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Scope, Status, Timestamp,
+    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope, Status,
+    TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;
@@ -161,6 +163,7 @@ struct Inner {
     pub(crate) lines: Mutex<Lines>,
     pub(crate) cursors: Cursors,
     pub(crate) wake: Wake,
+    pub(crate) quotas: quota::Known,
     /// What this process knows of the jobs it holds, so that a finish need not look it up.
     held: Mutex<HashMap<i64, Held>>,
     runtime: Option<Runtime>,
@@ -235,6 +238,7 @@ impl PgStore {
             lines: Mutex::default(),
             cursors: Cursors::default(),
             wake,
+            quotas: quota::Known::default(),
             held: Mutex::default(),
             runtime: Some(runtime),
         });
@@ -246,6 +250,7 @@ impl PgStore {
             migrate::check(migrate::status(&store.shared.pools.api).await?)?;
         }
         store.sync_lines().await?;
+        quota::refresh(&store).await?;
         Ok(store)
     }
 
@@ -446,6 +451,22 @@ impl Store for PgStore {
 
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         steer::audit_log(self, scope, filter).await
+    }
+
+    async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
+        quota::set(self, of, quota, by).await
+    }
+
+    async fn quotas(&self) -> Result<Quotas> {
+        Ok((*quota::refresh(self).await?).clone())
+    }
+
+    async fn tenant_uses(&self, scope: Scope) -> Result<Vec<TenantUse>> {
+        quota::uses(self, scope).await
+    }
+
+    fn limited(&self, tenant: TenantId) -> Limited {
+        self.shared.quotas.limited(tenant)
     }
 
     async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {

@@ -25,6 +25,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(4, "0004_finish"),
     migration!(5, "0005_steer"),
     migration!(6, "0006_maintain"),
+    migration!(7, "0007_quotas"),
 ];
 
 /// Where the versions are kept. Made before the first migration, so that it is there to be asked.

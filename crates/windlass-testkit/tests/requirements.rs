@@ -59,6 +59,7 @@ const CLAIMED: &[(&str, &str)] = &[
     ("TIM-3", "the store's clock decides"),
     ("BEY-1", "why a job is not running"),
     ("BEY-4", "expiry and deadlines"),
+    ("BEY-8", "shares, caps and quotas per tenant"),
     ("BEY-11", "test helpers"),
     ("SEC-3", "limits on everything that comes from outside"),
 ];
