@@ -112,9 +112,8 @@ pub(crate) fn exit_code(code: &str) -> Exit {
         "not_found" | "job_not_found" | "handler_not_found" => Exit::NotFound,
         "conflict" | "already_finished" | "refused" | "lease_lost" => Exit::Conflict,
         "unauthorized" => Exit::Unauthorised,
-        "unavailable" | "unknown_outcome" | "storage_full" | "job_timeout" | "backpressure" | "shut_down" => {
-            Exit::Unavailable
-        }
+        "unavailable" | "unknown_outcome" | "storage_full" | "job_timeout" | "backpressure" | "shut_down"
+        | "quota_exceeded" => Exit::Unavailable,
         _ => Exit::Failure,
     }
 }
@@ -198,6 +197,7 @@ mod tests {
             ("unauthorized", Exit::Unauthorised),
             ("unavailable", Exit::Unavailable),
             ("job_timeout", Exit::Unavailable),
+            ("quota_exceeded", Exit::Unavailable),
             ("handler_error", Exit::Failure),
             ("internal_error", Exit::Failure),
             ("broken_pipe", Exit::Ok),

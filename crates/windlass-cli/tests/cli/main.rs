@@ -6,5 +6,6 @@ mod dead;
 mod errors;
 mod jobs;
 mod postgres;
+mod quotas;
 mod system;
 mod up;
