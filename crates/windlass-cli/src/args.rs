@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use windlass::store::PauseTarget;
-use windlass::{BatchId, JobId, Priority, Scope, Status, TenantId, Timestamp};
+use windlass::{BatchId, JobId, Priority, Quota, Scope, Status, TenantId, Timestamp};
 
 use crate::bench::Target;
 use crate::time::{When, parse_duration, parse_time, parse_when};
@@ -110,6 +110,14 @@ pub(crate) enum Command {
     Pauses,
     /// List the registered processes
     Nodes,
+    /// List what tenants use of what they may
+    #[command(
+        after_help = "Every tenant that has unfinished jobs or a policy of its own; with --tenant only that one."
+    )]
+    Tenants,
+    /// Show, set and clear what tenants may use
+    #[command(subcommand)]
+    Quota(QuotaCommand),
     Audit(AuditArgs),
     /// Count jobs by status
     #[command(after_help = "Ended jobs stay counted after they have been removed.\n\nExamples:
@@ -471,6 +479,80 @@ impl TargetArgs {
             (Kind::Tenant, Some(name)) => Ok(PauseTarget::Tenant(TenantId::parse(name)?)),
             (Kind::Tenant, None) => Err(CliError::invalid("tenant", "name one by its UUID")),
         }
+    }
+}
+
+/// What to do with a policy.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuotaCommand {
+    /// Show the policy that holds for a tenant
+    Show(QuotaOf),
+    Set(QuotaSetArgs),
+    /// Clear a policy: the default holds for the tenant again
+    Clear(QuotaOf),
+}
+
+/// Whose policy.
+#[derive(Debug, Args)]
+pub(crate) struct QuotaOf {
+    /// The policy of every tenant without its own, in place of --tenant's
+    #[arg(long)]
+    pub(crate) default: bool,
+}
+
+impl QuotaOf {
+    /// The tenant; none for the default.
+    pub(crate) fn target(&self, global: &Global) -> Option<TenantId> {
+        (!self.default).then(|| global.tenant())
+    }
+}
+
+/// Set what a tenant may use; what is not named is not limited
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass quota set --tenant 0190b3a2-7c1e-7000-8000-000000000001 --queued 10000 --rate 500/s --burst 1000
+  windlass quota set --default --running 50 --bytes 67108864
+  windlass quota set --weight 4")]
+pub(crate) struct QuotaSetArgs {
+    #[command(flatten)]
+    pub(crate) of: QuotaOf,
+    /// Unfinished jobs at most
+    #[arg(long, value_name = "N")]
+    queued: Option<u64>,
+    /// Jobs submitted per second at most, such as 500/s
+    #[arg(long, value_name = "N/s", value_parser = rate, allow_hyphen_values = true)]
+    rate: Option<f64>,
+    /// Jobs submitted at once at most, with --rate [default: one second's worth]
+    #[arg(long, value_name = "N", requires = "rate")]
+    burst: Option<u64>,
+    /// Jobs running at once at most, on all nodes
+    #[arg(long, value_name = "N")]
+    running: Option<u64>,
+    /// Payload bytes of unfinished jobs at most
+    #[arg(long, value_name = "BYTES")]
+    bytes: Option<u64>,
+    /// Turns where others get one
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+}
+
+impl QuotaSetArgs {
+    /// The policy; refused where it says nothing or makes no sense.
+    pub(crate) fn quota(&self) -> crate::error::Result<Quota> {
+        let mut quota = Quota::new();
+        quota.queued = self.queued;
+        quota.running = self.running;
+        quota.bytes = self.bytes;
+        quota.weight = self.weight;
+        if let Some(rate) = self.rate {
+            quota = quota.submit_rate(rate, self.burst.unwrap_or(rate.ceil() as u64).max(1));
+        }
+        if quota == Quota::new() {
+            let message = "name a limit, such as --queued 10000; `windlass quota clear` takes a policy back";
+            return Err(crate::error::CliError::invalid("quota", message));
+        }
+        quota.check()?;
+        Ok(quota)
     }
 }
 

@@ -193,7 +193,9 @@ impl Saver {
                     }
                 },
             };
-            ready |= !status.is_terminal() || ended.finish.follow_up.is_some();
+            // Where a tenant may only have so many running, the next of its jobs may start now.
+            ready |=
+                !status.is_terminal() || ended.finish.follow_up.is_some() || self.store.limited(ended.tenant).running;
             let (output, error) = result_of(ended.open.unwrap_or(ended.finish.transition), status);
             self.watchers.event(|| JobEvent {
                 job,

@@ -10,6 +10,7 @@ mod id;
 mod job;
 mod payload;
 mod priority;
+pub mod quota;
 mod retry;
 mod seal;
 mod sensitive;
@@ -61,6 +62,7 @@ pub use job::{
 pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};
 pub use priority::{Band, BandPolicy, BandShares, Priority};
+pub use quota::{Quota, QuotaExceeded, QuotaKind, Quotas, SubmitRate, TenantUse};
 pub use replay::{Pace, ReplayReport};
 pub use retry::{Phase, RetryPolicy};
 pub use seal::KeyError;

@@ -24,6 +24,7 @@ use crate::lifecycle::Outcome;
 use crate::lookup::Lookups;
 use crate::payload::{Payload, dedupe_key};
 use crate::priority::BandPolicy;
+use crate::quota::{Quota, Quotas, TenantUse};
 use crate::seal::{Kind, Sealer, Seals, looks_sealed};
 use crate::spawn::{LocalJobs, Spawned};
 use crate::store::{
@@ -575,6 +576,16 @@ impl JobService {
         Ok(self.0.worker.store.audit(entry).await?)
     }
 
+    /// The policy that holds for the caller's tenant, with what it uses (BEY-8).
+    pub async fn usage(&self, ctx: &SecurityContext) -> Result<TenantUse, Error> {
+        let store = &self.0.worker.store;
+        let used = store.tenant_uses(ctx.scope()).await?.into_iter().find(|used| used.tenant == ctx.tenant);
+        match used {
+            Some(used) => Ok(used),
+            None => Ok(TenantUse::new(ctx.tenant, &store.quotas().await?)),
+        }
+    }
+
     /// The registered processes.
     pub async fn nodes(&self) -> Result<Vec<NodeRecord>, Error> {
         Ok(self.0.worker.store.nodes().await?)
@@ -1036,6 +1047,32 @@ impl Operator {
     /// How many jobs are in each status.
     pub async fn counts(&self) -> Result<Counts, Error> {
         Ok(self.0.worker().store.counts(Scope::All).await?)
+    }
+
+    /// Sets what a tenant may use, or every tenant that has no policy of its own (`None`). Every node follows within
+    /// about a second; what is stored already stays (BEY-8).
+    pub async fn set_quota(&self, ctx: &SecurityContext, of: Option<TenantId>, quota: &Quota) -> Result<(), Error> {
+        quota.check()?;
+        self.0.worker().store.set_quota(of, Some(quota), ctx.actor()).await?;
+        self.0.worker().jobs_are_ready();
+        Ok(())
+    }
+
+    /// Takes a policy back: the default holds for the tenant again, or nothing is limited by default.
+    pub async fn clear_quota(&self, ctx: &SecurityContext, of: Option<TenantId>) -> Result<(), Error> {
+        self.0.worker().store.set_quota(of, None, ctx.actor()).await?;
+        self.0.worker().jobs_are_ready();
+        Ok(())
+    }
+
+    /// The policies in force.
+    pub async fn quotas(&self) -> Result<Quotas, Error> {
+        Ok(self.0.worker().store.quotas().await?)
+    }
+
+    /// What every tenant uses of what it may: those that have unfinished jobs or a policy of their own.
+    pub async fn tenants(&self) -> Result<Vec<TenantUse>, Error> {
+        Ok(self.0.worker().store.tenant_uses(Scope::All).await?)
     }
 
     /// Status events of every tenant.

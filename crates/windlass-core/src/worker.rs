@@ -534,7 +534,8 @@ impl BornLeased for Worker {
         let mut wanted = 0;
         for job in here {
             let handler = self.registry.get(&job.handler)?;
-            if handler.options.concurrency.is_some() || self.paused(&job.handler, job.tenant).is_some() {
+            let held_back = self.paused(&job.handler, job.tenant).is_some() || self.store.limited(job.tenant).running;
+            if handler.options.concurrency.is_some() || held_back {
                 return None;
             }
             wanted += 1;

@@ -11,6 +11,7 @@ mod finish;
 mod keys;
 mod maintain;
 mod migrate;
+mod quota;
 mod read;
 mod steer;
 mod submit;
@@ -33,12 +34,12 @@ use uuid::Uuid;
 use windlass_core::fair::Line;
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    LeaseId, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
     ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Scope, Status, TenantId,
-    Timestamp,
+    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope, Status,
+    TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;
@@ -166,6 +167,7 @@ struct Inner {
     pub(crate) cursors: Cursors,
     pub(crate) wake: Wake,
     pub(crate) walls: Walls,
+    pub(crate) quotas: quota::Known,
     /// What this process knows of the jobs it holds, so that a finish need not look it up.
     held: Mutex<HashMap<i64, Held>>,
     runtime: Option<Runtime>,
@@ -241,6 +243,7 @@ impl PgStore {
             cursors: Cursors::default(),
             wake,
             walls: Walls::Down("nobody has looked yet".into()),
+            quotas: quota::Known::default(),
             held: Mutex::default(),
             runtime: Some(runtime),
         };
@@ -255,6 +258,7 @@ impl PgStore {
             maintain::make_weeks(&store).await?;
         }
         store.sync_lines().await?;
+        quota::refresh(&store).await?;
         Ok(store)
     }
 
@@ -485,6 +489,22 @@ impl Store for PgStore {
 
     async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
         keys::destroy(self, tenant).await
+    }
+
+    async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
+        quota::set(self, of, quota, by).await
+    }
+
+    async fn quotas(&self) -> Result<Quotas> {
+        Ok((*quota::refresh(self).await?).clone())
+    }
+
+    async fn tenant_uses(&self, scope: Scope) -> Result<Vec<TenantUse>> {
+        quota::uses(self, scope).await
+    }
+
+    fn limited(&self, tenant: TenantId) -> Limited {
+        self.shared.quotas.limited(tenant)
     }
 
     async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {

@@ -27,6 +27,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(6, "0006_maintain"),
     migration!(7, "0007_walls"),
     migration!(8, "0008_keys"),
+    migration!(9, "0009_quotas"),
 ];
 
 /// Where the versions are kept. Made before the first migration, so that it is there to be asked.

@@ -70,6 +70,7 @@ pub(crate) fn same_error(error: &store::Error) -> store::Error {
         Unknown(message) => Unknown(message.clone()),
         Full(message) => Full(message.clone()),
         InvalidInput(error) => InvalidInput(error.clone()),
+        QuotaExceeded(error) => QuotaExceeded(error.clone()),
         Refused(message) => Refused(message.clone()),
         other => Internal(other.to_string()),
     }
