@@ -7,7 +7,7 @@ use crate::config::Limits;
 use crate::id::JobId;
 use crate::job::{NewJob, SubmitOptions};
 use crate::memory::MemoryStore;
-use crate::payload::Payload;
+use crate::payload::{Payload, dedupe_key};
 use crate::simulated::{self, Sabotage, StoreClock};
 use crate::store::Store;
 use crate::submit::{BornLeased, Elsewhere, JOBS_PER_WRITE, Reservation, Submitter, Wanted, prepare};
@@ -29,7 +29,8 @@ pub(crate) fn job(id: i64) -> NewJob {
     let options = SubmitOptions::new();
     let wanted = Wanted { handler: "h", queue: "default", payload: Payload::null(), options };
     let now = Timestamp::from_millis(1_800_000_000_000);
-    prepare(&ctx, JobId::from_i64(id), wanted, &Limits::default(), now).expect("a job that may be stored")
+    let content_key = |handler: &str, tenant, payload: &Payload| dedupe_key(handler, Some(tenant), payload);
+    prepare(&ctx, JobId::from_i64(id), wanted, &Limits::default(), now, content_key).expect("a job that may be stored")
 }
 
 /// The most jobs one caller submits at once.

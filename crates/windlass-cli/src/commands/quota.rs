@@ -89,7 +89,7 @@ async fn show(global: &Global, store: &dyn Store, of: &QuotaOf, out: &Out) -> Re
 async fn set(global: &Global, place: &Place, args: &QuotaSetArgs, out: &Out) -> Result {
     let quota = args.quota()?;
     let target = args.of.target(global);
-    with_service(place.write().await?, async |service| {
+    with_service(global, place.write().await?, async |service| {
         service.operator().set_quota(&caller(global), target, &quota).await?;
         if out.wants_json() {
             return out.json(&json!({ "of": name(target), "quota": quota }));
@@ -103,7 +103,7 @@ async fn set(global: &Global, place: &Place, args: &QuotaSetArgs, out: &Out) -> 
 
 async fn clear(global: &Global, place: &Place, of: &QuotaOf, out: &Out) -> Result {
     let target = of.target(global);
-    with_service(place.write().await?, async |service| {
+    with_service(global, place.write().await?, async |service| {
         let quotas = service.operator().quotas().await?;
         let there = match target {
             None => quotas.default.is_some(),

@@ -319,7 +319,7 @@ suite! { $
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 7] = [
+    const SOURCES: [&str; 8] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
