@@ -149,7 +149,7 @@ impl Watchers {
             let ids: Vec<JobId> = watched.keys().copied().collect();
             for ids in ids.chunks(LOOK_JOBS) {
                 // A failed look is repeated in a moment; watchers keep what they have.
-                let Ok(records) = store.get(Scope::All, ids).await else { continue };
+                let Ok(records) = store.get(Scope::ENGINE, ids).await else { continue };
                 for record in records {
                     // Shown to those who watched before the look: for later ones it may be out of date.
                     merge(&watched[&record.id], view_of(&record));

@@ -57,6 +57,8 @@ const CLAIMED: &[(&str, &str)] = &[
     ("OPS-10", "workers outside the process"),
     ("TIM-1", "delayed jobs"),
     ("TIM-3", "the store's clock decides"),
+    ("SEC-1", "tenants neither see nor touch each other's jobs"),
+    ("SEC-4", "a view of jobs without payload, for the platform's mapper"),
     ("BEY-1", "why a job is not running"),
     ("BEY-4", "expiry and deadlines"),
     ("BEY-11", "test helpers"),
