@@ -544,19 +544,19 @@ async fn a_read_behind_the_wall_uses_the_indexes() {
     }
     // Not a benchmark: it prints what the wall costs one get, next to the same statement without it.
     let ids: Vec<JobId> = ids.into_iter().map(JobId::from_i64).collect();
-    let mut spent = [Duration::ZERO; 2];
-    for round in 0..3 {
-        for (n, scope) in [ALL, Scope::Tenant(A)].into_iter().enumerate() {
+    let mut spent = [Vec::new(), Vec::new()];
+    for id in ids.iter().cycle().take(3 * ids.len()) {
+        for (spent, scope) in spent.iter_mut().zip([ALL, Scope::Tenant(A)]) {
             let started = Instant::now();
-            for id in &ids {
-                assert_eq!(rig.store.get(scope, &[*id]).await.expect("reads").len(), 1);
-            }
-            if round > 0 {
-                spent[n] += started.elapsed();
-            }
+            assert_eq!(rig.store.get(scope, &[*id]).await.expect("reads").len(), 1);
+            spent.push(started.elapsed());
         }
     }
-    let each = spent.map(|spent| spent / (2 * ids.len() as u32));
+    // Medians of calls in turns: whatever else the machine does meets both.
+    let each = spent.map(|mut spent| {
+        spent.sort_unstable();
+        spent[spent.len() / 2]
+    });
     let ratio = each[1].as_secs_f64() / each[0].as_secs_f64();
     eprintln!("one get: {:?} as the engine, {:?} behind the wall, {ratio:.2} times", each[0], each[1]);
     assert!(ratio < 6.0, "a wall must not make a point read slow: {ratio:.2} times");
