@@ -48,7 +48,7 @@ fn finish_together(failing: u32, current: bool) {
         let waiting = (0..3).map(|_| finisher.clone());
         simulated::all(waiting.map(|finisher| Box::pin(async move { finisher.flush().await }) as _).collect()).await;
         let ids: Vec<JobId> = [1, 2].into_iter().flat_map(jobs).map(JobId::from_i64).collect();
-        let records = store.get(Scope::All, &ids).await.expect("the store works");
+        let records = store.get(Scope::ENGINE, &ids).await.expect("the store works");
         assert_eq!(records.len(), ids.len());
         for record in records {
             let saved = record.status == Status::Succeeded;
@@ -56,7 +56,7 @@ fn finish_together(failing: u32, current: bool) {
             let given_up = !current && record.status == Status::Running;
             assert!(saved || given_up, "job {} is {:?} although nothing is unsaved", record.id, record.status);
         }
-        let counts = store.counts(Scope::All).await.expect("the store works");
+        let counts = store.counts(Scope::ENGINE).await.expect("the store works");
         assert!(counts.get(Status::Succeeded) <= 6, "a job was finished twice");
         let largest = simulated::largest("finish");
         assert!(largest <= FINISHES_PER_WRITE, "{largest} jobs in one write");

@@ -19,13 +19,20 @@ fn ask_together() {
         store.submit(Submit { jobs, lease: None }).await.expect("the store works");
         let lookups = Lookups::start(store);
         let foreign = Scope::Tenant(TenantId(uuid::Uuid::from_u128(7)));
-        let asked = [(1, Scope::All), (2, Scope::All), (2, Scope::All), (9, Scope::All), (3, foreign), (3, Scope::All)];
+        let asked = [
+            (1, Scope::ENGINE),
+            (2, Scope::ENGINE),
+            (2, Scope::ENGINE),
+            (9, Scope::ENGINE),
+            (3, foreign),
+            (3, Scope::ENGINE),
+        ];
         let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
         for (id, scope) in asked {
             let lookups = lookups.clone();
             tasks.push(Box::pin(async move {
                 let found = lookups.get(scope, JobId::from_i64(id)).await.expect("the store works");
-                let expected = (id <= 3 && scope == Scope::All).then_some(id);
+                let expected = (id <= 3 && scope == Scope::ENGINE).then_some(id);
                 assert_eq!(found.map(|record| record.id.as_i64()), expected, "asked for {id}");
             }));
         }

@@ -66,7 +66,7 @@ fn shut_down_while_busy(lease: Duration) {
         }));
         let stored = simulated::all(tasks).await.concat();
         let returned = returned.lock().expect("never held across a switch").clone();
-        let records = store.get(Scope::All, &stored).await.expect("the store works");
+        let records = store.get(Scope::ENGINE, &stored).await.expect("the store works");
         assert_eq!(records.len(), stored.len(), "acknowledged but lost");
         for record in records {
             let times = returned.get(&record.id).copied().unwrap_or(0);

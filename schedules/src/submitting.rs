@@ -71,11 +71,11 @@ fn submit_together(callers: i64, failing: u32) {
         let (stored, refused): (Vec<_>, Vec<_>) = answers.into_iter().unzip();
         let (stored, refused) = (ids(stored.concat()), ids(refused.concat()));
         assert_eq!(
-            store.get(Scope::All, &stored).await.expect("the store works").len(),
+            store.get(Scope::ENGINE, &stored).await.expect("the store works").len(),
             stored.len(),
             "acknowledged but lost"
         );
-        assert!(store.get(Scope::All, &refused).await.expect("the store works").is_empty(), "refused but stored");
+        assert!(store.get(Scope::ENGINE, &refused).await.expect("the store works").is_empty(), "refused but stored");
         let largest = simulated::largest("submit");
         assert!(largest < JOBS_PER_WRITE + LARGEST_ENTRY as usize, "{largest} jobs in one write");
     });

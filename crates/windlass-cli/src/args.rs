@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use windlass::store::PauseTarget;
-use windlass::{BatchId, JobId, Priority, Quota, Scope, Status, TenantId, Timestamp};
+use windlass::{BatchId, JobId, OperatorRight, Priority, Quota, Scope, Status, TenantId, Timestamp};
 
 use crate::bench::Target;
 use crate::time::{When, parse_duration, parse_time, parse_when};
@@ -69,7 +69,7 @@ impl Global {
     /// Whose jobs were looked at, to say with an empty answer: the reason is often that they are another tenant's.
     pub(crate) fn whose(&self) -> String {
         match self.scope() {
-            Scope::All => String::new(),
+            Scope::All(_) => String::new(),
             Scope::Tenant(TenantId::ROOT) => " of the root tenant; --all-tenants looks at everyone's".to_owned(),
             Scope::Tenant(tenant) => format!(" of tenant {tenant}; --all-tenants looks at everyone's"),
         }
@@ -82,7 +82,7 @@ impl Global {
 
     /// The jobs that reads and writes may touch.
     pub(crate) fn scope(&self) -> Scope {
-        if self.all_tenants { Scope::All } else { Scope::Tenant(self.tenant()) }
+        if self.all_tenants { Scope::All(OperatorRight::assume()) } else { Scope::Tenant(self.tenant()) }
     }
 }
 

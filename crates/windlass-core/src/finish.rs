@@ -218,7 +218,7 @@ impl Saver {
             return None;
         }
         let job: JobId = ended.finish.fence.job;
-        let record = self.store.get(Scope::All, &[job]).await.ok()?.pop()?;
+        let record = self.store.get(Scope::ENGINE, &[job]).await.ok()?.pop()?;
         let ours = record.node == Some(node) && record.attempt == ended.finish.attempt;
         (ours && record.status.is_terminal()).then_some(record.status)
     }

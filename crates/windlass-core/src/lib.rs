@@ -71,7 +71,7 @@ pub use seal::Opener;
 pub use sensitive::Sensitive;
 pub use service::{Batch, Builder, CheckedOut, JobService, Operator};
 pub use spawn::Spawned;
-pub use tenant::{Scope, SecurityContext, TenantId};
+pub use tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 pub use tokio_util::sync::CancellationToken;
 pub use watch::{JobEvent, JobView};
 pub use why::{Why, explain};

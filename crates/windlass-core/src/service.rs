@@ -31,7 +31,7 @@ use crate::store::{
     self, AuditEntry, AuditFilter, CancelReply, Counts, NodeRecord, Pause, PauseTarget, ReplayReply, Store, Submitted,
 };
 use crate::submit::{BornLeased, Submitter, Wanted, check_name, prepare};
-use crate::tenant::{Scope, SecurityContext, TenantId};
+use crate::tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 use crate::watch::{JobEvent, JobView, Watchers};
 use crate::why::{Why, explain};
 use crate::worker::Worker;
@@ -474,9 +474,11 @@ impl JobService {
         Ok(resumed)
     }
 
-    /// The pauses in force.
-    pub async fn pauses(&self) -> Result<Vec<Pause>, Error> {
-        Ok(self.0.worker.store.pauses().await?)
+    /// The pauses in force that may hold the caller's jobs: its own, and those of handlers and of everything.
+    pub async fn pauses(&self, ctx: &SecurityContext) -> Result<Vec<Pause>, Error> {
+        let mut pauses = self.0.worker.store.pauses().await?;
+        pauses.retain(|pause| !matches!(pause.target, PauseTarget::Tenant(tenant) if tenant != ctx.tenant));
+        Ok(pauses)
     }
 
     /// The caller's dead letters, newest first (ERR-4).
@@ -1025,12 +1027,12 @@ impl std::fmt::Debug for JobService {
 /// The scope of an operator of the whole installation: every tenant's jobs. Kept apart from [`JobService`], so that no
 /// tenant's call can reach it by accident.
 #[derive(Clone, Debug)]
-pub struct Operator(JobService);
+pub struct Operator(JobService, Scope);
 
 impl JobService {
-    /// Acts on every tenant's jobs, for operators.
-    pub fn operator(&self) -> Operator {
-        Operator(self.clone())
+    /// Acts on every tenant's jobs, for who has the right to.
+    pub fn operator(&self, right: OperatorRight) -> Operator {
+        Operator(self.clone(), Scope::All(right))
     }
 }
 
@@ -1039,14 +1041,14 @@ impl Operator {
     pub async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Error> {
         self.0.limits().check_page(page)?;
         self.0.limits().check_filter(filter)?;
-        let mut records = self.0.worker().store.list(Scope::All, filter, page).await?;
+        let mut records = self.0.worker().store.list(self.1, filter, page).await?;
         self.0.worker().seals.open_records(&mut records).await;
         Ok(records)
     }
 
     /// How many jobs are in each status.
     pub async fn counts(&self) -> Result<Counts, Error> {
-        Ok(self.0.worker().store.counts(Scope::All).await?)
+        Ok(self.0.worker().store.counts(self.1).await?)
     }
 
     /// Sets what a tenant may use, or every tenant that has no policy of its own (`None`). Every node follows within
@@ -1072,17 +1074,22 @@ impl Operator {
 
     /// What every tenant uses of what it may: those that have unfinished jobs or a policy of their own.
     pub async fn tenants(&self) -> Result<Vec<TenantUse>, Error> {
-        Ok(self.0.worker().store.tenant_uses(Scope::All).await?)
+        Ok(self.0.worker().store.tenant_uses(self.1).await?)
     }
 
     /// Status events of every tenant.
     pub fn events(&self) -> Pin<Box<dyn Stream<Item = JobEvent> + Send>> {
-        self.0.worker().watchers.events(Scope::All)
+        self.0.worker().watchers.events(self.1)
+    }
+
+    /// Every pause in force.
+    pub async fn pauses(&self) -> Result<Vec<Pause>, Error> {
+        Ok(self.0.worker().store.pauses().await?)
     }
 
     /// The whole audit log.
     pub async fn audit_log(&self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Error> {
-        Ok(self.0.worker().store.audit_log(Scope::All, filter).await?)
+        Ok(self.0.worker().store.audit_log(self.1, filter).await?)
     }
 }
 
@@ -1138,6 +1145,6 @@ impl Operator {
 
     /// The data keys of every tenant.
     pub async fn keys(&self) -> Result<Vec<store::DataKeyRecord>, Error> {
-        Ok(self.0.worker().store.data_keys(Scope::All).await?)
+        Ok(self.0.worker().store.data_keys(self.1).await?)
     }
 }

@@ -30,7 +30,10 @@ async fn another_node_keeps_to_a_quota_within_a_second_or_two() {
     let (_, other) = service(&database).await;
     let ctx = SecurityContext::new(A);
     other.submit_named(&ctx, "any", &1, SubmitOptions::new()).await.expect("no quota yet");
-    jobs.operator().set_quota(&ctx, Some(A), &Quota::new().queued(0)).await.expect("set");
+    jobs.operator(windlass_core::OperatorRight::assume())
+        .set_quota(&ctx, Some(A), &Quota::new().queued(0))
+        .await
+        .expect("set");
     let set = Instant::now();
     let refused = loop {
         match other.submit_named(&ctx, "any", &1, SubmitOptions::new()).await {
@@ -43,7 +46,10 @@ async fn another_node_keeps_to_a_quota_within_a_second_or_two() {
     assert!(set.elapsed() < Duration::from_secs(3), "after {:?}", set.elapsed());
     // What came in before the other node had heard is put right: 5 are allowed beyond what there is.
     let there = store.tenant_uses(Scope::Tenant(A)).await.expect("uses")[0].queued;
-    jobs.operator().set_quota(&ctx, Some(A), &Quota::new().queued(there + 5)).await.expect("set");
+    jobs.operator(windlass_core::OperatorRight::assume())
+        .set_quota(&ctx, Some(A), &Quota::new().queued(there + 5))
+        .await
+        .expect("set");
     let client = database.client().await;
     jobs.submit_named(&ctx, "any", &1, SubmitOptions::new()).await.expect("fits");
     client.execute("update windlass.tenant_use set jobs = jobs - 3", &[]).await.expect("a count that is wrong");
@@ -65,7 +71,10 @@ async fn submits_by_sql_and_in_transactions_keep_to_the_quota() {
     let database = common::Database::fresh().await;
     let (store, jobs) = service(&database).await;
     let ctx = SecurityContext::new(A);
-    jobs.operator().set_quota(&ctx, Some(A), &Quota::new().queued(4)).await.expect("set");
+    jobs.operator(windlass_core::OperatorRight::assume())
+        .set_quota(&ctx, Some(A), &Quota::new().queued(4))
+        .await
+        .expect("set");
     let mut client = database.client().await;
     let sql = "select windlass.submit('any', '{}', tenant => $1)";
     client.query_one(sql, &[&A.0]).await.expect("the first of four");

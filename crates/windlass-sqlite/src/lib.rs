@@ -11,7 +11,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("jobs.db");
 //! let store = SqliteStore::open(&path)?;
-//! assert_eq!(store.counts(windlass_core::Scope::All).await?.unfinished(), 0);
+//! assert_eq!(store.counts(windlass_core::Scope::Tenant(windlass_core::TenantId::ROOT)).await?.unfinished(), 0);
 //! # Ok(())
 //! # }
 //! # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();

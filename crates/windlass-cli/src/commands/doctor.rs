@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde_json::json;
+use windlass::postgres::{PgStore, Walls};
 use windlass::sqlite::rusqlite;
 use windlass::store::Store;
-use windlass::{Config, JobFilter, Page, Scope, Status, Timestamp};
+use windlass::{Config, JobFilter, OperatorRight, Page, Scope, Status, Timestamp};
 
 use crate::connect::Place;
 use crate::error::{CliError, Result};
@@ -105,6 +106,7 @@ impl Report {
 async fn look(place: &Place, store: &dyn Store, report: &mut Report) {
     let checks = [
         ("schema", schema(place, report).await),
+        ("walls", walls(store, report)),
         ("clock", clock(store, report).await),
         ("nodes", nodes(store, report).await),
         ("pauses", pauses(store, report).await),
@@ -145,6 +147,19 @@ async fn schema(place: &Place, report: &mut Report) -> Result {
             let message = format!("version {found}, and this windlass wants {wanted}");
             report.fail("schema", message, "run `windlass migrate`");
         }
+    }
+    Ok(())
+}
+
+/// Whether the database itself keeps tenants apart. Only PostgreSQL can.
+fn walls(store: &dyn Store, report: &mut Report) -> Result {
+    match store.as_any().downcast_ref::<PgStore>().map(PgStore::walls) {
+        Some(Walls::Up) => report.ok("walls", "row-level security keeps tenants apart".to_owned()),
+        Some(Walls::Down(reason)) => {
+            let message = format!("no row-level security between tenants: {reason}");
+            report.warn("walls", message, "run `windlass migrate` as a login that may create roles (docs/security.md)");
+        }
+        None => {}
     }
     Ok(())
 }
@@ -217,7 +232,7 @@ async fn queues(store: &dyn Store, report: &mut Report) -> Result {
 async fn dead_letters(store: &dyn Store, report: &mut Report) -> Result {
     let mut filter = JobFilter::all().status(Status::DeadLettered);
     filter.replayed = Some(false);
-    let letters = store.list(Scope::All, &filter, Page::first(Page::MAX)).await?.len();
+    let letters = store.list(Scope::All(OperatorRight::assume()), &filter, Page::first(Page::MAX)).await?.len();
     match letters {
         0 => report.ok("dead", "no dead letters".to_owned()),
         n => {

@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 
 use comfy_table::Cell;
 use serde_json::json;
-use windlass::LocalKeys;
 use windlass::store::DataKeyRecord;
+use windlass::{LocalKeys, OperatorRight};
 
 use crate::args::{Global, KeysCommand};
 use crate::connect::{Place, caller, with_service};
@@ -74,7 +74,7 @@ async fn rotate(global: &Global, place: &Place, out: &Out) -> Result {
 
 async fn rewrap(global: &Global, place: &Place, out: &Out) -> Result {
     with_service(global, place.write().await?, async |service| {
-        let rewrapped = service.operator().rewrap_keys(&caller(global)).await?;
+        let rewrapped = service.operator(OperatorRight::assume()).rewrap_keys(&caller(global)).await?;
         if out.wants_json() {
             return out.json(&json!({ "rewrapped": rewrapped }));
         }

@@ -4,7 +4,7 @@
 use comfy_table::Cell;
 use serde_json::json;
 use windlass::store::Store;
-use windlass::{Quota, Scope, SubmitRate, TenantId, TenantUse};
+use windlass::{OperatorRight, Quota, Scope, SubmitRate, TenantId, TenantUse};
 
 use crate::args::{Global, QuotaCommand, QuotaOf, QuotaSetArgs};
 use crate::connect::{Place, caller, with_service};
@@ -14,7 +14,8 @@ use crate::output::{Out, number};
 /// Lists what every tenant uses of what it may.
 pub(crate) async fn tenants(global: &Global, store: &dyn Store, out: &Out) -> Result {
     // Without a tenant named, an operator wants to see all of them.
-    let scope = global.tenant.map_or(Scope::All, Scope::Tenant);
+    let everyone = Scope::All(OperatorRight::assume());
+    let scope = global.tenant.map_or(everyone, Scope::Tenant);
     let uses = store.tenant_uses(scope).await?;
     if out.wants_json() {
         return out.json(&json!({ "tenants": uses }));
@@ -90,7 +91,7 @@ async fn set(global: &Global, place: &Place, args: &QuotaSetArgs, out: &Out) -> 
     let quota = args.quota()?;
     let target = args.of.target(global);
     with_service(global, place.write().await?, async |service| {
-        service.operator().set_quota(&caller(global), target, &quota).await?;
+        service.operator(OperatorRight::assume()).set_quota(&caller(global), target, &quota).await?;
         if out.wants_json() {
             return out.json(&json!({ "of": name(target), "quota": quota }));
         }
@@ -104,7 +105,7 @@ async fn set(global: &Global, place: &Place, args: &QuotaSetArgs, out: &Out) -> 
 async fn clear(global: &Global, place: &Place, of: &QuotaOf, out: &Out) -> Result {
     let target = of.target(global);
     with_service(global, place.write().await?, async |service| {
-        let quotas = service.operator().quotas().await?;
+        let quotas = service.operator(OperatorRight::assume()).quotas().await?;
         let there = match target {
             None => quotas.default.is_some(),
             Some(tenant) => quotas.own.contains_key(&tenant),
@@ -112,7 +113,7 @@ async fn clear(global: &Global, place: &Place, of: &QuotaOf, out: &Out) -> Resul
         if !there {
             return Err(CliError::NotFound(format!("{} has no policy of its own", name(target))));
         }
-        service.operator().clear_quota(&caller(global), target).await?;
+        service.operator(OperatorRight::assume()).clear_quota(&caller(global), target).await?;
         if out.wants_json() {
             return out.json(&json!({ "of": name(target), "cleared": true }));
         }

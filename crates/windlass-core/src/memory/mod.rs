@@ -1019,7 +1019,7 @@ impl State {
             return self.successes(scope, filter.target.as_deref(), limit, now);
         }
         let passes = |entry: &&AuditEntry| {
-            entry.tenant.map_or(scope == Scope::All, |tenant| scope.covers(tenant))
+            entry.tenant.map_or(scope.tenant().is_none(), |tenant| scope.covers(tenant))
                 && filter.action.as_ref().is_none_or(|action| *action == entry.action)
                 && filter.target.as_ref().is_none_or(|target| *target == entry.target)
         };

@@ -23,7 +23,10 @@ pub async fn a_noisy_tenant_is_held_to_its_quota_and_holds_nobody_up(store: Arc<
     let jobs = service(&store).function_with("nap", HandlerOptions::default(), Duration::from_millis(2), nap);
     let jobs = jobs.start().await.expect("starts");
     let (noisy, quiet) = (tenant(1), tenant(2));
-    jobs.operator().set_quota(&quiet, Some(noisy.tenant), &Quota::new().queued(QUOTA)).await.expect("set");
+    jobs.operator(OperatorRight::assume())
+        .set_quota(&quiet, Some(noisy.tenant), &Quota::new().queued(QUOTA))
+        .await
+        .expect("set");
     let (mut stored, mut refusals) = (0, 0);
     // A hundred thousand jobs, a thousand at a time: far more than the quota allows and the node can run meanwhile.
     for _ in 0..100 {
@@ -47,7 +50,7 @@ pub async fn a_noisy_tenant_is_held_to_its_quota_and_holds_nobody_up(store: Arc<
     let waited = began.elapsed();
     let left = jobs.usage(&noisy).await.expect("usage").queued;
     assert!(left > 1_000, "the quiet tenant waited {waited:?}, until the noisy one had only {left} jobs left");
-    jobs.operator().clear_quota(&quiet, Some(noisy.tenant)).await.expect("cleared");
+    jobs.operator(OperatorRight::assume()).clear_quota(&quiet, Some(noisy.tenant)).await.expect("cleared");
     jobs.shutdown().await;
 }
 
@@ -55,7 +58,10 @@ pub async fn a_noisy_tenant_is_held_to_its_quota_and_holds_nobody_up(store: Arc<
 pub async fn only_the_tenant_beyond_its_quota_is_refused(store: Arc<dyn Store>) {
     let jobs = service(&store).function("nap", Duration::ZERO, nap).without_workers().start().await.expect("starts");
     let (limited, free) = (tenant(1), tenant(2));
-    jobs.operator().set_quota(&free, Some(limited.tenant), &Quota::new().queued(10)).await.expect("set");
+    jobs.operator(OperatorRight::assume())
+        .set_quota(&free, Some(limited.tenant), &Quota::new().queued(10))
+        .await
+        .expect("set");
     let submits = (0..120).map(|n| {
         let (jobs, ctx) = (jobs.clone(), if n % 2 == 0 { limited.clone() } else { free.clone() });
         async move { (n, jobs.submit_named(&ctx, "nap", &n, SubmitOptions::new()).await) }
@@ -77,7 +83,7 @@ pub async fn a_tenant_at_its_cap_waits_and_why_says_so(store: Arc<dyn Store>) {
     };
     let jobs = service(&store).function("hold", door.clone(), hold).start().await.expect("starts");
     let ctx = tenant(1);
-    jobs.operator().set_quota(&ctx, None, &Quota::new().running(3)).await.expect("set");
+    jobs.operator(OperatorRight::assume()).set_quota(&ctx, None, &Quota::new().running(3)).await.expect("set");
     let submitted =
         jobs.submit_payloads(&ctx, "hold", inputs(8), SubmitOptions::new(), false).await.expect("accepted").1;
     let submitted: Vec<JobId> = submitted.into_iter().map(|job| job.expect("accepted").id).collect();

@@ -105,7 +105,7 @@ pub(super) async fn policies_can_be_read_and_are_audited(rig: Rig) {
     assert_eq!((used.queued, used.running, used.own, used.quota.as_ref()), (7, 0, true, Some(&quota)));
     rig.store().set_quota(Some(A), None, "bob").await.expect("clear");
     assert!(rig.store().quotas().await.expect("quotas").is_empty());
-    let set = rig.audit(Scope::All, "QUOTA_SET").await.remove(0);
+    let set = rig.audit(EVERYONE, "QUOTA_SET").await.remove(0);
     assert_eq!((set.actor.as_str(), set.tenant, set.target), ("ann", Some(A), format!("tenant:{A}")));
     assert!(set.detail.expect("what was set").contains("\"queued\":8"));
     assert_eq!(rig.audit(Scope::Tenant(A), "QUOTA_CLEARED").await[0].actor, "bob");
@@ -148,7 +148,7 @@ pub(super) async fn callbacks_and_replays_are_not_refused_but_counted(rig: Rig) 
     assert_eq!(refused(&rig, rig.jobs(1)).await.room, 0, "the callback took the place");
     rig.end(&claimed[1], dead("max_retries")).await;
     accepted(&rig, rig.jobs(1)).await;
-    let replayed = rig.store().replay(Scope::All, claimed[1].id, "ann").await.expect("replay");
+    let replayed = rig.store().replay(EVERYONE, claimed[1].id, "ann").await.expect("replay");
     assert_eq!(replayed, ReplayReply::Replayed);
     assert_eq!(used(&rig, A).await.queued, 3);
     refused(&rig, rig.jobs(1)).await;
@@ -164,7 +164,7 @@ pub(super) async fn no_more_jobs_of_a_tenant_run_than_may(rig: Rig) {
     assert_eq!((count(&claimed.jobs, A), count(&claimed.jobs, B)), (2, 3));
     assert_eq!(claimed.more, [false; 4], "what may not start is no more work");
     assert!(rig.claim_as(other, 10).await.is_empty());
-    let facts = rig.store().whereabouts(Scope::All, ours[4].id).await.expect("whereabouts").expect("there");
+    let facts = rig.store().whereabouts(EVERYONE, ours[4].id).await.expect("whereabouts").expect("there");
     assert_eq!(facts.cap, Some((2, 2)));
     let used = used(&rig, A).await;
     assert_eq!((used.queued, used.running), (5, 2));
@@ -244,7 +244,7 @@ async fn refused(rig: &Rig, jobs: Vec<Job>) -> QuotaExceeded {
     let new: Vec<JobId> = jobs.iter().map(Job::id).collect();
     match submit(rig, jobs).await {
         Err(Error::QuotaExceeded(over)) => {
-            assert!(rig.store().get(Scope::All, &new).await.expect("get").is_empty(), "a refused job is stored");
+            assert!(rig.store().get(EVERYONE, &new).await.expect("get").is_empty(), "a refused job is stored");
             over
         }
         other => panic!("not refused by a quota: {other:?}"),
@@ -252,7 +252,7 @@ async fn refused(rig: &Rig, jobs: Vec<Job>) -> QuotaExceeded {
 }
 
 async fn used(rig: &Rig, tenant: TenantId) -> TenantUse {
-    let uses = rig.store().tenant_uses(Scope::All).await.expect("uses");
+    let uses = rig.store().tenant_uses(EVERYONE).await.expect("uses");
     uses.into_iter().find(|used| used.tenant == tenant).expect("a tenant with jobs is listed")
 }
 
