@@ -614,7 +614,8 @@ fn nothing_written(error: &Error) -> bool {
     use windlass::store::Error as StoreError;
     match error {
         Error::Store(error) => {
-            matches!(error, StoreError::Unavailable(_) | StoreError::Full(_) | StoreError::InvalidInput(_))
+            use StoreError::{Full, InvalidInput, Refused, Unavailable};
+            matches!(error, Unavailable(_) | Full(_) | InvalidInput(_) | Refused(_))
         }
         Error::InvalidInput(_) | Error::Backpressure(_) | Error::HandlerNotFound(_) => true,
         _ => false,

@@ -83,6 +83,11 @@ impl Process {
         self.task.proc
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal; a process that is gone does not mind.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);

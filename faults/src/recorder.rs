@@ -88,7 +88,11 @@ impl Store for Recorder {
                 self.log.note(What::FinishReply { batch, replies: finished.iter().map(reply).collect() });
             }
             Err(error) => {
-                let unknown = !matches!(error, Error::Unavailable(_) | Error::Full(_) | Error::InvalidInput(_));
+                let nothing_written = matches!(
+                    error,
+                    Error::Unavailable(_) | Error::Full(_) | Error::InvalidInput(_) | Error::Refused(_)
+                );
+                let unknown = !nothing_written;
                 self.log.note(What::FinishFailed { batch, code: error.code().into(), unknown });
             }
         }

@@ -109,6 +109,28 @@ impl Rig {
         Ok(rig)
     }
 
+    /// Goes to a server that the row has set up itself, before any process is started.
+    pub async fn move_to(&mut self, server: PostgresServer) -> Result<()> {
+        let name = format!("own_{}", std::process::id());
+        server.create_database(&name)?;
+        self.stay_on(server, &name);
+        drop(PgStore::connect(&self.admin_url).await.context("migrate")?);
+        self.sql().await?.batch_execute(&prepare_database()).await?;
+        Ok(())
+    }
+
+    /// Goes to a server that has the row's database already, such as a copy. Processes are not told.
+    pub fn stay_on(&mut self, server: PostgresServer, database: &str) -> Option<PostgresServer> {
+        self.admin_url = server.url(database);
+        self.url = as_node(&self.admin_url);
+        self.server.replace(server)
+    }
+
+    /// The name of the row's database.
+    pub fn database(&self) -> &str {
+        self.url.rsplit_once('/').map_or("", |(_, name)| name)
+    }
+
     // ---- processes
 
     /// Starts a process that runs jobs. On SQLite it is the one that also submits.

@@ -166,7 +166,10 @@ impl Saver {
                 Err(error) => {
                     maybe_saved_before |= matches!(error, store::Error::Unknown(_));
                     tracing::warn!(jobs = group.len(), %error, "could not save ended attempts, trying again");
-                    if !error.is_transient() || !(self.is_current)(node) {
+                    // A refusal ends when someone sees to the database; until then the jobs are this node's and nobody
+                    // else can run them.
+                    let hopeless = !error.is_transient() && !matches!(error, store::Error::Refused(_));
+                    if hopeless || !(self.is_current)(node) {
                         tracing::error!(jobs = group.len(), "gave up saving ended attempts: other nodes will run them");
                         return;
                     }

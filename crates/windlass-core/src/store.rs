@@ -247,7 +247,8 @@ pub enum Error {
     /// A field cannot be stored.
     #[error(transparent)]
     InvalidInput(#[from] InvalidInput),
-    /// The file or database belongs to another process, or to a version of Windlass that is newer.
+    /// The file or database belongs to another process or to a version of Windlass that is newer, the login may not do
+    /// this, or a failover has left the server behind. Nothing was written; someone has to see to it.
     #[error("{0}")]
     Refused(String),
     /// A bug, or a store that someone else has changed.

@@ -1,6 +1,7 @@
 //! Connections: a small pool for each role, so that heartbeats never wait behind claims, or claims behind a dashboard.
 //! Every statement is unnamed and every call has a deadline, so that everything works behind PgBouncer in transaction
-//! mode. Called by every module; never knows what a statement means. A connection in doubt is closed, not reused.
+//! mode. Called by every module; never knows what a statement means. A connection in doubt is closed, not reused, and so is
+//! one to a server that a failover has left behind (`server`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{CancelToken, Client, Config, NoTls, Row};
 use windlass_core::InvalidInput;
 use windlass_core::store::{Error, Result};
+
+use crate::server::{Server, Servers};
 
 /// A parameter with its type: naming the type saves the round trip in which the server would tell it.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -39,12 +42,15 @@ struct Shared {
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Link>>,
     deadline: Duration,
+    servers: Servers,
 }
 
 /// One connection and the task that drives it.
 struct Link {
     client: Client,
     driver: AbortHandle,
+    /// Where it leads, if the server tells.
+    server: Option<Server>,
 }
 
 impl Drop for Link {
@@ -55,9 +61,10 @@ impl Drop for Link {
 }
 
 impl Pool {
-    pub(crate) fn new(config: Config, runtime: Handle, size: usize, deadline: Duration) -> Self {
+    /// All pools of a store share `servers`: what one of them learns about a failover holds for the others.
+    pub(crate) fn new(config: Config, runtime: Handle, size: usize, deadline: Duration, servers: Servers) -> Self {
         let permits = Arc::new(Semaphore::new(size.max(1)));
-        Pool(Arc::new(Shared { config, runtime, permits, idle: Mutex::default(), deadline }))
+        Pool(Arc::new(Shared { config, runtime, permits, idle: Mutex::default(), deadline, servers }))
     }
 
     /// Runs one statement and returns its rows. Losing to another transaction is repeated here.
@@ -108,7 +115,7 @@ impl Pool {
         };
         let idle = {
             let mut idle = self.0.idle.lock();
-            idle.retain(|link| !link.client.is_closed());
+            idle.retain(|link| !link.client.is_closed() && self.0.servers.is_current(link.server));
             idle.pop()
         };
         let link = match idle {
@@ -127,10 +134,15 @@ impl Pool {
                     tracing::debug!(%error, "a connection to PostgreSQL ended");
                 }
             });
-            Ok::<_, tokio_postgres::Error>(Link { client, driver: driver.abort_handle() })
+            let mut link = Link { client, driver: driver.abort_handle(), server: None };
+            link.server = Server::ask(&link.client).await?;
+            Ok::<_, tokio_postgres::Error>(link)
         });
         match tokio::time::timeout(self.0.deadline, connecting).await {
-            Ok(Ok(Ok(link))) => Ok(link),
+            Ok(Ok(Ok(link))) => {
+                self.0.servers.admit(link.server)?;
+                Ok(link)
+            }
             Ok(Ok(Err(error))) => Err(refused_or_unavailable(error)),
             Ok(Err(_)) => Err(Error::Unavailable("the store is closed".into())),
             Err(_) => Err(Error::Unavailable("connecting to PostgreSQL took too long".into())),
@@ -259,7 +271,7 @@ impl Drop for Conn {
             let token = link.client.cancel_token();
             drop(link);
             cancel_behind(&self.pool.0.runtime, token);
-        } else if !link.client.is_closed() {
+        } else if !link.client.is_closed() && self.pool.0.servers.is_current(link.server) {
             self.pool.0.idle.lock().push(link);
         }
     }

@@ -13,6 +13,7 @@ mod maintain;
 mod migrate;
 mod quota;
 mod read;
+mod server;
 mod steer;
 mod submit;
 mod tx;
@@ -46,6 +47,7 @@ use crate::claim::Lines;
 use crate::connect::{Access, Pool};
 use crate::finish::EndedKeys;
 use crate::maintain::Cursors;
+use crate::server::Servers;
 use crate::types::Time;
 use crate::wake::Wake;
 
@@ -225,7 +227,8 @@ impl PgStore {
             .build()
             .map_err(|error| Error::Unavailable(format!("no threads for connections: {error}")))?;
         let handle = runtime.handle();
-        let pool = |size| Pool::new(options.config.clone(), handle.clone(), size, options.deadline);
+        let servers = Servers::default();
+        let pool = |size| Pool::new(options.config.clone(), handle.clone(), size, options.deadline, servers.clone());
         let pools = Pools {
             submit: pool(WRITERS),
             claim: pool(1),
@@ -270,7 +273,7 @@ impl PgStore {
             .enable_all()
             .build()
             .map_err(|error| Error::Unavailable(format!("no thread for a connection: {error}")))?;
-        let pool = Pool::new(options.config, runtime.handle().clone(), 1, options.deadline);
+        let pool = Pool::new(options.config, runtime.handle().clone(), 1, options.deadline, Servers::default());
         let status = migrate::status(&pool).await;
         runtime.shutdown_background();
         status

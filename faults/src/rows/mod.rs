@@ -5,6 +5,7 @@ mod jobs;
 mod network;
 mod nodes;
 mod server;
+mod soup;
 mod sqlite;
 
 use std::pin::Pin;
@@ -365,5 +366,21 @@ pub const ROWS: &[Row] = &[
         stores: BOTH,
         needs: &[],
         state: runs!(network::noisy_tenant),
+    },
+    Row {
+        id: "F52",
+        title: "everything at random, for a long time",
+        tier: Tier::W,
+        stores: PG,
+        needs: &[Need::OwnServer],
+        state: runs!(soup::soup),
+    },
+    Row {
+        id: "F52",
+        title: "everything at random, for a long time",
+        tier: Tier::W,
+        stores: LITE,
+        needs: &[],
+        state: runs!(soup::soup),
     },
 ];

@@ -114,10 +114,10 @@ fn is_whole(rig: &mut Rig) -> Result<()> {
 }
 
 /// A small disk in memory; unmounted when dropped.
-struct Disk(PathBuf);
+pub(super) struct Disk(pub(super) PathBuf);
 
 impl Disk {
-    fn mount(at: PathBuf, megabytes: u32) -> Result<Disk> {
+    pub(super) fn mount(at: PathBuf, megabytes: u32) -> Result<Disk> {
         std::fs::create_dir_all(&at)?;
         let size = std::ffi::CString::new(format!("size={megabytes}m"))?;
         mount("tmpfs", &at, "tmpfs", MountFlags::empty(), Some(size.as_c_str())).context("mount a tmpfs")?;
@@ -125,7 +125,7 @@ impl Disk {
         Ok(Disk(at))
     }
 
-    fn grow(&self, megabytes: u32) -> Result<()> {
+    pub(super) fn grow(&self, megabytes: u32) -> Result<()> {
         mount_remount(&self.0, MountFlags::empty(), format!("size={megabytes}m")).context("grow the tmpfs")
     }
 }

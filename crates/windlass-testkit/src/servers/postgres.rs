@@ -27,11 +27,22 @@ pub struct PostgresOptions {
     pub max_connections: u16,
     /// Further settings, by name; they win over those above.
     pub settings: Vec<(String, String)>,
+    /// An empty directory for the data, such as a small file system of its own. The server's own by default.
+    pub data_dir: Option<PathBuf>,
+    /// Variables of the server's environment, such as those of a fake clock.
+    pub variables: Vec<(String, String)>,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        PostgresOptions { fsync: true, shared_buffers: "128MB".into(), max_connections: 200, settings: Vec::new() }
+        PostgresOptions {
+            fsync: true,
+            shared_buffers: "128MB".into(),
+            max_connections: 200,
+            settings: Vec::new(),
+            data_dir: None,
+            variables: Vec::new(),
+        }
     }
 }
 
@@ -45,6 +56,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Puts the data into an empty directory, which is not removed with the server.
+    #[must_use]
+    pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(dir.into());
         self
     }
 }
@@ -87,6 +105,23 @@ impl PostgresServer {
         let process = ServerProcess::prepare("postgres", "QUIT")?;
         let mut server = PostgresServer { process, bin_dir, port: free_port()?, options };
         server.make_data()?;
+        server.start_on_free_port()?;
+        Ok(server)
+    }
+
+    /// Makes a server that follows `primary`: a copy of its data, read-only, kept up to date over the network as far as the
+    /// network goes. It ends following with `pg_promote()`.
+    pub fn standby_of(primary: &PostgresServer) -> Result<Self> {
+        let process = ServerProcess::prepare("postgres", "QUIT")?;
+        let mut options = primary.options.clone();
+        options.data_dir = None;
+        let mut server = PostgresServer { process, bin_dir: primary.bin_dir.clone(), port: free_port()?, options };
+        let mut copy = server.process.command(&server.bin_dir.join("pg_basebackup"));
+        copy.args(["--no-password", "--host", "127.0.0.1", "--username", SUPERUSER, "--port"]);
+        copy.arg(primary.port.to_string());
+        copy.args(["--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync", "--pgdata"]);
+        copy.arg(server.data_dir());
+        run(copy, "pg_basebackup")?;
         server.start_on_free_port()?;
         Ok(server)
     }
@@ -139,6 +174,11 @@ impl PostgresServer {
         self.options.settings.push((name.into(), value.into()));
     }
 
+    /// Sets the variables of the next start's environment.
+    pub fn set_variables(&mut self, variables: Vec<(String, String)>) {
+        self.options.variables = variables;
+    }
+
     /// Stops the server and waits until it has ended. Nothing happens if it is not running.
     pub fn stop(&mut self, mode: StopMode) -> Result<()> {
         match mode {
@@ -172,11 +212,20 @@ impl PostgresServer {
         self.start_again()
     }
 
-    fn data_dir(&self) -> PathBuf {
-        self.process.dir().join("data")
+    /// Where the data is.
+    pub fn data_dir(&self) -> PathBuf {
+        self.options.data_dir.clone().unwrap_or_else(|| self.process.dir().join("data"))
+    }
+
+    /// A program of this server's version, run as the server's user.
+    pub fn program(&self, name: &str) -> Command {
+        self.process.command(&self.bin_dir.join(name))
     }
 
     fn make_data(&self) -> Result<()> {
+        if let Some(dir) = &self.options.data_dir {
+            self.process.hand_over(dir)?;
+        }
         let mut initdb = self.process.command(&self.bin_dir.join("initdb"));
         initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--username", SUPERUSER]);
         initdb.arg("--pgdata").arg(self.data_dir());
@@ -200,6 +249,7 @@ impl PostgresServer {
         let _ = fs::remove_file(self.process.log());
         let mut postgres = self.process.command(&self.bin_dir.join("postgres"));
         postgres.arg("-D").arg(self.data_dir());
+        postgres.envs(self.options.variables.iter().map(|(name, value)| (name, value)));
         for (name, value) in self.settings() {
             postgres.arg("-c").arg(format!("{name}={value}"));
         }
@@ -223,13 +273,14 @@ impl PostgresServer {
     }
 }
 
-/// Whether the server has written into its pid file that it accepts connections: what `pg_ctl --wait` looks at. The
+/// Whether the server has written into its pid file that it accepts connections, or as a standby reads: what `pg_ctl --wait` looks at. The
 /// first line tells a file that a killed predecessor left behind.
 fn is_ready(pid_file: &Path, pid: Option<u32>) -> bool {
     let Ok(text) = fs::read_to_string(pid_file) else { return false };
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     const STATUS_LINE: usize = 7;
-    lines.first().and_then(|line| line.parse().ok()) == pid && lines.get(STATUS_LINE) == Some(&"ready")
+    lines.first().and_then(|line| line.parse().ok()) == pid
+        && matches!(lines.get(STATUS_LINE), Some(&("ready" | "standby")))
 }
 
 fn in_use(error: &anyhow::Error) -> bool {
@@ -281,6 +332,16 @@ mod tests {
         }
         assert_eq!(server.url("kept"), url);
         assert_ne!(server.pid(), first);
+    }
+
+    #[test]
+    fn a_standby_has_what_its_primary_has() {
+        let primary = start();
+        primary.create_database("followed").expect("create");
+        let standby = PostgresServer::standby_of(&primary).expect("a standby starts");
+        assert_ne!(standby.port(), primary.port());
+        let refused = standby.create_database("followed").expect_err("a standby only reads").to_string();
+        assert!(refused.contains("read-only") || refused.contains("recovery"), "{refused}");
     }
 
     #[test]
