@@ -209,6 +209,12 @@ impl Store for Recorder {
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         self.store.audit_log(scope, filter).await
     }
+    async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {
+        self.store.held_snapshots(longer_than).await
+    }
+    async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
+        self.store.examine(checkup).await
+    }
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
         self.store.set_quota(of, quota, by).await
     }

@@ -124,9 +124,7 @@ pub(crate) enum Command {
   windlass stats
   windlass stats --all-tenants --json")]
     Stats,
-    /// Check that everything is in order, and say what to do where it is not
-    #[command(after_help = "Each line is ok, warn or fail. The exit code is 1 if anything fails, otherwise 0.")]
-    Doctor,
+    Doctor(DoctorArgs),
     /// Look after the keys of sealed jobs
     #[command(subcommand)]
     Keys(KeysCommand),
@@ -480,6 +478,20 @@ impl TargetArgs {
             (Kind::Tenant, None) => Err(CliError::invalid("tenant", "name one by its UUID")),
         }
     }
+}
+
+/// Check that everything is in order, and say what to do where it is not
+///
+/// Only looks. On PostgreSQL also at who holds old snapshots, at what of the schema was changed, and at weak settings; on
+/// SQLite at the file and the disk it is on.
+#[derive(Debug, Args)]
+#[command(after_help = "Each line is ok, warn or fail. The exit code is 1 if anything fails, otherwise 0.\n\nExamples:
+  windlass doctor
+  windlass doctor --held-after 5s --json | jq '.checks[] | select(.level != \"ok\")'")]
+pub(crate) struct DoctorArgs {
+    /// Name whoever has held an old snapshot for longer than this
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    pub(crate) held_after: Duration,
 }
 
 /// What to do with a policy.

@@ -18,6 +18,7 @@ mod tenant;
 
 // Where it is kept.
 pub mod fair;
+pub mod health;
 pub mod memory;
 pub mod store;
 

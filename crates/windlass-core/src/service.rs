@@ -18,6 +18,7 @@ use crate::context::{JobContext, Stop};
 use crate::error::{BadItem, Error, InvalidInput, JobError};
 use crate::finish::Finisher;
 use crate::handler::{Function, HandlerOptions, JobHandler, Registry, Typed};
+use crate::health::HeldSnapshot;
 use crate::id::JobId;
 use crate::job::{BatchId, ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Status, SubmitOptions};
 use crate::lifecycle::Outcome;
@@ -691,6 +692,11 @@ impl JobService {
     /// The settings.
     pub fn config(&self) -> &Config {
         &self.0.worker.config
+    }
+
+    /// Who keeps the store from removing dead rows, as this node saw last (within the last ten seconds).
+    pub fn held_snapshots(&self) -> Vec<HeldSnapshot> {
+        self.0.worker.held.lock().clone()
     }
 
     /// The store's time, as this process knows it.

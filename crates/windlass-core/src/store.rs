@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::error::{InvalidInput, JobError};
+use crate::health::{Checkup, Finding, HeldSnapshot};
 use crate::id::{JobId, MachineSlot};
 use crate::job::{ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Progress, Status};
 use crate::payload::Payload;
@@ -198,6 +199,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many.
     async fn clean(&self, limit: usize) -> Result<usize>;
+
+    /// What keeps the store from removing dead rows, longer than this. Nothing where there is no such thing.
+    async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {
+        let _ = longer_than;
+        Ok(Vec::new())
+    }
+
+    /// Looks at the store itself: its settings, its schema, its room (BEY-10). Changes nothing.
+    async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
+        let _ = checkup;
+        Ok(Vec::new())
+    }
 
     /// Waits until something may have become ready through another process, or for ever. A hint: it may be late or
     /// early, and nothing depends on it.

@@ -16,6 +16,7 @@ use crate::config::{Config, DEFAULT_QUEUE};
 use crate::context::{Attempt, AttemptLink, JobContext, Stop};
 use crate::finish::Finisher;
 use crate::handler::Registry;
+use crate::health::HeldSnapshot;
 use crate::id::{IdGenerator, JobId};
 use crate::job::{ClaimedJob, NewJob, Progress};
 use crate::payload::Payload;
@@ -57,6 +58,8 @@ pub(crate) struct Worker {
     pub(crate) idle: AtomicBool,
     /// What the last looks found for maintenance to do.
     pub(crate) chores: Chores,
+    /// What holds an old snapshot in the store, as last seen.
+    pub(crate) held: Mutex<Vec<HeldSnapshot>>,
     /// Whether the next claim looks at all queues: something is known to be in one that is looked at now and then.
     pub(crate) look_everywhere: AtomicBool,
     /// Something may be ready.
@@ -148,6 +151,7 @@ impl Worker {
             backlog: AtomicBool::new(true),
             idle: AtomicBool::new(false),
             chores: Chores::default(),
+            held: Mutex::default(),
             look_everywhere: AtomicBool::new(false),
             wake: Notify::new(),
             wake_maintenance: Notify::new(),

@@ -7,6 +7,7 @@
 
 mod claim;
 mod connect;
+mod examine;
 mod finish;
 mod keys;
 mod maintain;
@@ -33,6 +34,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
 use windlass_core::fair::Line;
+use windlass_core::health::{Checkup, Finding, HeldSnapshot};
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
     LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
@@ -532,6 +534,14 @@ impl Store for PgStore {
 
     async fn clean(&self, limit: usize) -> Result<usize> {
         maintain::clean(self, limit).await
+    }
+
+    async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {
+        examine::held_snapshots(self, longer_than).await
+    }
+
+    async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
+        examine::examine(self, checkup).await
     }
 
     async fn wait_for_wake(&self) {

@@ -32,6 +32,7 @@ mod quota;
 mod submit;
 
 // Around it.
+mod examine;
 mod keys;
 mod maintain;
 mod node;
@@ -48,6 +49,7 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use rusqlite::Connection;
 use tokio::sync::Notify;
+use windlass_core::health::{Checkup, Finding};
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
     Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
@@ -531,6 +533,11 @@ impl Store for SqliteStore {
             true => Limited::default(),
             false => Limited { submits: quotas.limiting(tenant).is_some(), running: quotas.cap(tenant).is_some() },
         }
+    }
+
+    async fn examine(&self, _: &Checkup) -> Result<Vec<Finding>> {
+        let path = self.path.clone();
+        self.read(move |conn, _| examine::examine(conn, &path)).await
     }
 
     async fn promote(&self, limit: usize) -> Result<Promoted> {

@@ -63,6 +63,7 @@ const CLAIMED: &[(&str, &str)] = &[
     ("BEY-1", "why a job is not running"),
     ("BEY-4", "expiry and deadlines"),
     ("BEY-8", "shares, caps and quotas per tenant"),
+    ("BEY-10", "doctor"),
     ("BEY-11", "test helpers"),
     ("SEC-3", "limits on everything that comes from outside"),
 ];

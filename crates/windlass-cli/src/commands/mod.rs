@@ -51,7 +51,7 @@ pub(crate) async fn run(cli: Cli, out: &mut Out) -> Result {
         Command::Audit(args) => system::audit(&global, &*place.read().await?, &args, out).await,
         Command::Stats => system::stats(&global, &*place.read().await?, out).await,
         Command::Keys(command) => keys::run(&global, &place, command, out).await,
-        Command::Doctor => doctor::run(&place, out).await,
+        Command::Doctor(args) => doctor::run(&place, &args, out).await,
         Command::Migrate(args) => schema::migrate(&place, &args, out).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
