@@ -1,4 +1,4 @@
-//! The automation of this repository: `cargo xtask test`, `tidy` and `bench`. Called by people and by `.ci/run`.
+//! The automation of this repository: `cargo xtask test`, `tidy`, `bench` and `fuzz`. Called by people and by `.ci/run`.
 //! Nothing here is part of what users get.
 
 #![expect(clippy::print_stdout, reason = "a command that people run speaks on its standard output")]
@@ -6,6 +6,7 @@
 mod bench;
 mod examples;
 mod floors;
+mod fuzz;
 mod step;
 mod test;
 mod tidy;
@@ -31,6 +32,8 @@ enum Task {
     Tidy,
     /// Measures Windlass: beside other job queues with the same work, or against its own floors; see bench/README.md.
     Bench(bench::Arguments),
+    /// Feeds random input to everything that is read from outside, each target for some seconds; needs nightly Rust.
+    Fuzz(fuzz::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +54,11 @@ fn run(arguments: Arguments) -> Result<bool> {
         Task::Test(arguments) => test::run(&root, &arguments),
         Task::Tidy => tidy::run(&root).map(|()| true),
         Task::Bench(arguments) => bench::run(&root, &arguments),
+        Task::Fuzz(arguments) => {
+            let verdict = fuzz::run(&root, &arguments)?;
+            println!("fuzz: {verdict}");
+            Ok(verdict != step::Verdict::Failed)
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use windlass::{Config, JobFilter, Page, Scope, Status, Timestamp};
 use crate::connect::Place;
 use crate::error::{CliError, Result};
 use crate::output::{Out, plain};
-use crate::time::{show_duration, show_time};
+use windlass::text::{show_duration, show_time};
 
 /// A clock that is off by more than this makes times in logs and jobs hard to compare.
 const CLOCK_SKEW: Duration = Duration::from_secs(1);
