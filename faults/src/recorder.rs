@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use windlass::health::{Checkup, Finding, HeldSnapshot};
 use windlass::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
     Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,

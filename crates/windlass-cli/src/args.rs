@@ -9,7 +9,7 @@ use windlass::store::PauseTarget;
 use windlass::{BatchId, JobId, OperatorRight, Priority, Quota, Scope, Status, TenantId, Timestamp};
 
 use crate::bench::Target;
-use crate::time::{When, parse_duration, parse_time, parse_when};
+use windlass::text::{When, parse_duration, parse_time, parse_when};
 
 /// Durable background jobs: run, inspect and steer them.
 #[derive(Debug, Parser)]

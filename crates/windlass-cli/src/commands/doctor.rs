@@ -13,7 +13,7 @@ use crate::args::DoctorArgs;
 use crate::connect::Place;
 use crate::error::{CliError, Result};
 use crate::output::{Out, plain};
-use crate::time::{show_duration, show_time};
+use windlass::text::{show_duration, show_time};
 
 /// A clock that is off by more than this makes times in logs and jobs hard to compare.
 const CLOCK_SKEW: Duration = Duration::from_secs(1);

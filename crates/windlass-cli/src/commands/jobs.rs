@@ -12,7 +12,7 @@ use crate::args::{Global, ListArgs, PageArgs, ShowArgs};
 use crate::connect::{find, opener};
 use crate::error::Result;
 use crate::output::{Out, duration, number, plain, status_style};
-use crate::time::{show_duration, show_time};
+use windlass::text::{show_duration, show_time};
 
 /// Lists jobs, newest first.
 pub(crate) async fn list(global: &Global, store: Arc<dyn Store>, args: &ListArgs, out: &Out) -> Result {

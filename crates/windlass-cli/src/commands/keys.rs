@@ -12,7 +12,7 @@ use crate::args::{Global, KeysCommand};
 use crate::connect::{Place, caller, with_service};
 use crate::error::{CliError, Result};
 use crate::output::{Out, number, plain};
-use crate::time::show_time;
+use windlass::text::show_time;
 
 /// Carries out one of the commands.
 pub(crate) async fn run(global: &Global, place: &Place, command: KeysCommand, out: &Out) -> Result {

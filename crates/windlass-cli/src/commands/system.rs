@@ -9,7 +9,7 @@ use windlass::store::{AuditFilter, Counts, Store};
 use crate::args::{AuditArgs, Global};
 use crate::error::Result;
 use crate::output::{Out, duration, number, plain};
-use crate::time::show_time;
+use windlass::text::show_time;
 
 /// Lists the registered processes.
 pub(crate) async fn nodes(store: &dyn Store, out: &Out) -> Result {

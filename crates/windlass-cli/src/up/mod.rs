@@ -138,7 +138,7 @@ async fn summary(service: &JobService, before: &Counts, ran: Duration, place: &P
     let gained = |status| after.get(status).saturating_sub(before.get(status));
     let waiting = after.unfinished();
     let (succeeded, dead) = (gained(Status::Succeeded), gained(Status::DeadLettered));
-    let ran = crate::time::show_duration(ran);
+    let ran = windlass::text::show_duration(ran);
     out.say(format_args!(
         "stopped after {ran}: {succeeded} jobs succeeded, {dead} became dead letters, {waiting} go on when it starts again"
     ));

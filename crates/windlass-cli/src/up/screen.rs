@@ -10,7 +10,7 @@ use crate::args::UpArgs;
 use crate::connect::Place;
 use crate::error::Result;
 use crate::output::{Out, plain, status_style};
-use crate::time::show_duration;
+use windlass::text::show_duration;
 
 /// Long jobs with a bar of their own.
 const BARS: usize = 2;
