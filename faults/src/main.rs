@@ -3,13 +3,13 @@
 
 #![expect(clippy::print_stdout, reason = "a command that people run speaks on its standard output")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use windlass_faults::report::RowResult;
+use windlass_faults::report::{RowResult, docs};
 use windlass_faults::runner::{Plan, run};
 use windlass_faults::sabotage::Sabotage;
 use windlass_faults::{Profile, StoreKind, child};
@@ -36,6 +36,9 @@ struct Arguments {
     /// Where the report and everything the rows leave goes.
     #[arg(long, default_value = "target/faults")]
     out: PathBuf,
+    /// Also write the results into this page.
+    #[arg(long)]
+    docs: Option<PathBuf>,
     /// Break a promise on purpose, and succeed if the rows that should notice do: the name of one, or `all`.
     #[arg(long, value_parser = sabotages)]
     sabotage: Option<Sabotages>,
@@ -89,7 +92,7 @@ fn faults(arguments: Arguments) -> Result<bool> {
     };
     println!("seed {seed}, profile {:?}", plan.profile);
     match arguments.sabotage {
-        None => matrix(&plan),
+        None => matrix(&plan, arguments.docs.as_deref()),
         Some(Sabotages(sabotages)) => {
             let mut missed = 0;
             for sabotage in sabotages {
@@ -101,9 +104,11 @@ fn faults(arguments: Arguments) -> Result<bool> {
 }
 
 /// Runs the rows of a plan; false if one failed.
-fn matrix(plan: &Plan) -> Result<bool> {
+fn matrix(plan: &Plan, page: Option<&Path>) -> Result<bool> {
     clear(plan)?;
+    page.map_or(Ok(()), docs::check)?;
     let report = run(plan, say)?;
+    page.map_or(Ok(()), |page| docs::update(page, &report))?;
     let count = |which: fn(&RowResult) -> bool| report.rows.iter().filter(|row| which(row)).count();
     let (passed, failed, facts) = (count(|row| row.passed), count(RowResult::failed), report.facts());
     println!(

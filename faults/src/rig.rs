@@ -20,6 +20,7 @@ use crate::history::{History, Rules, read_events};
 use crate::log::{Log, mono};
 use crate::proxy::{Protocol, Proxy};
 use crate::report::Criterion;
+use crate::sabotage::Sabotage;
 use crate::{Profile, StoreKind};
 
 /// How long anything may take that has no limit of its own: a busy machine of two cores, with room to spare.
@@ -55,6 +56,8 @@ pub struct Rig {
     pub bouncer: Option<PgBouncer>,
     /// A server of the row's own, where it wants one.
     pub server: Option<PostgresServer>,
+    /// What is broken on purpose.
+    pub sabotage: Option<Sabotage>,
     /// Where the jobs are, without anything in between, for the processes: on PostgreSQL a login without special rights.
     pub url: String,
     /// The same for the harness, which may do anything.
@@ -97,6 +100,7 @@ impl Rig {
             proxies: Vec::new(),
             bouncer: None,
             server,
+            sabotage: None,
             url: as_node(&url),
             admin_url: url,
             next_proc: 1,

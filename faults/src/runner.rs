@@ -171,6 +171,7 @@ async fn bring_about(
     let mut rig = Rig::new(store, plan.profile, result.seed, dir.to_owned(), url, server).await?;
     if let Some(sabotage) = plan.sabotage.filter(|_| store == StoreKind::Postgres) {
         sabotage.apply(&rig.sql().await?).await?;
+        rig.sabotage = Some(sabotage);
     }
     let at_most = match plan.profile {
         Profile::Short => Duration::from_secs(150),

@@ -1,5 +1,5 @@
-//! What is broken on purpose, to show that the matrix notices: edits of the database's own functions, each of which takes
-//! one promise away. Applied by `runner` to the databases of PostgreSQL rows when `--sabotage` asks for it. An edit that
+//! What is broken on purpose, to show that the matrix notices: edits of the database's own functions, or of what is said to
+//! it, each of which takes one promise away. Applied by `runner` to the databases of PostgreSQL rows when `--sabotage` asks for it. An edit that
 //! does not find what it changes is an error, so that none rots when the functions change.
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +16,8 @@ pub enum Sabotage {
     UnlockedClaim,
     /// A node that is lost with a job is not counted.
     RecoveryNotCounted,
+    /// The tenant of a read is set for the session, and not for its transaction.
+    SessionTenant,
 }
 
 /// An edit: a function, what it says, and what it says instead.
@@ -23,8 +25,13 @@ type Edit = (&'static str, &'static str, &'static str);
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 4] =
-        [Sabotage::FencingOff, Sabotage::UnfencedCompletion, Sabotage::UnlockedClaim, Sabotage::RecoveryNotCounted];
+    pub const ALL: [Sabotage; 5] = [
+        Sabotage::FencingOff,
+        Sabotage::UnfencedCompletion,
+        Sabotage::UnlockedClaim,
+        Sabotage::RecoveryNotCounted,
+        Sabotage::SessionTenant,
+    ];
 
     /// The rows that must notice; one of them is enough.
     pub fn rows(self) -> &'static [&'static str] {
@@ -32,6 +39,7 @@ impl Sabotage {
             Sabotage::FencingOff | Sabotage::UnfencedCompletion => &["F07", "F18", "F32"],
             Sabotage::UnlockedClaim => &["F11", "F17", "F50"],
             Sabotage::RecoveryNotCounted => &["F20"],
+            Sabotage::SessionTenant => &["F06"],
         }
     }
 
@@ -61,6 +69,15 @@ impl Sabotage {
             Sabotage::RecoveryNotCounted => {
                 &[("take_back", "case when p_lost then b.recoveries + 1 else b.recoveries end", "b.recoveries")]
             }
+            Sabotage::SessionTenant => &[],
+        }
+    }
+
+    /// What the server hears instead of what processes say to it, where that is what is broken.
+    pub fn instead(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Sabotage::SessionTenant => Some(("set local windlass.tenant", "set       windlass.tenant")),
+            _ => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A TCP proxy that stands between processes and their database and brings bad weather about: latency, cuts, one-way
 //! silence, resets, held replies, small packets. Started by the rig, steered through a [`Handle`] while it runs. Every
-//! draw comes from the seed it was given; it never looks at a clock to decide anything, and never changes a byte.
+//! draw comes from the seed it was given; it never looks at a clock to decide anything, and
+//! changes no byte unless a sabotage asks for it.
 
 mod relay;
 mod wire;
@@ -100,6 +101,8 @@ pub struct Weather {
     pub split: Option<usize>,
     /// Bytes a second, of each connection and direction.
     pub bandwidth: Option<u64>,
+    /// What is said to the server, and what it hears instead: of the same length, because messages tell theirs.
+    pub instead: Option<(&'static str, &'static str)>,
     /// Whom all this but a cut is for.
     pub only: Only,
 }
@@ -273,6 +276,15 @@ impl Handle {
     /// Narrows the weather to some connections. The new weather of the others is fair.
     pub fn only(&self, only: Only) {
         self.change(|weather| weather.only = only);
+    }
+
+    /// Lets the server hear something else than what is said.
+    ///
+    /// # Panics
+    /// When the two differ in length.
+    pub fn say_instead(&self, said: &'static str, heard: &'static str) {
+        assert_eq!(said.len(), heard.len(), "messages tell their length");
+        self.change(|weather| weather.instead = Some((said, heard)));
     }
 
     /// Resets each second about this share of the connections.

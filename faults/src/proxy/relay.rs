@@ -127,7 +127,11 @@ impl Connection {
                 }
                 return read.map(|_| ());
             }
-            let bytes = &buffer[..read?];
+            let size = read?;
+            if let (Direction::ToServer, Some((said, heard))) = (way, weather.instead) {
+                replace(&mut buffer[..size], said.as_bytes(), heard.as_bytes());
+            }
+            let bytes = &buffer[..size];
             let hold = self.learn(way, bytes);
             let due = Instant::now() + delay(&weather, &mut rng);
             let now = hold.as_ref().map_or(bytes.len(), |held| held.at);
@@ -269,6 +273,15 @@ struct Held {
 struct Parcel {
     due: Instant,
     bytes: Vec<u8>,
+}
+
+/// Replaces every `said` by `heard`, which is as long.
+fn replace(bytes: &mut [u8], said: &[u8], heard: &[u8]) {
+    let mut at = 0;
+    while let Some(found) = bytes[at..].windows(said.len()).position(|window| window == said) {
+        bytes[at + found..at + found + said.len()].copy_from_slice(heard);
+        at += found + said.len();
+    }
 }
 
 fn delay(weather: &Weather, rng: &mut StdRng) -> Duration {

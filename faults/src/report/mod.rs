@@ -1,6 +1,7 @@
 //! What a run of the matrix leaves for people and programs: `report.md`, `report.json`, and a picture of what happened in
 //! each failed row. Called when rows have ended. Judges nothing: rows and the checker have.
 
+pub mod docs;
 mod timeline;
 
 use std::fmt::Write as _;

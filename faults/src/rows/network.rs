@@ -1,16 +1,19 @@
 //! Rows in which the way between processes and PostgreSQL is slow, one-way, cut, or loses the answer that matters. Called
 //! by `runner` through the matrix. The weather is made by `proxy`.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use tokio_postgres::SimpleQueryMessage;
 use windlass_testkit::servers::{PgBouncer, PgBouncerOptions};
 
 use crate::child::{Load, Order, Settings, Todo};
 use crate::event::{Event, What};
 use crate::fleet::Under;
-use crate::proxy::{self, Direction, Only, Then};
-use crate::rig::{Rig, SOON};
+use crate::proxy::{self, Direction, Only, Protocol, Proxy, Then};
+use crate::rig::{Rig, SOON, connect};
+use crate::sabotage::Sabotage;
 
 /// F05: only the connection that listens for wake-ups goes silent. Jobs are found by polling, and the silence is noticed.
 pub(super) async fn deaf_listener(rig: &mut Rig) -> Result<()> {
@@ -51,7 +54,14 @@ pub(super) async fn pooled(rig: &mut Rig) -> Result<()> {
     options.pool_size = 2;
     let bouncer = PgBouncer::start(server, options)?;
     let database = rig.url.rsplit_once('/').context("the URL names a database")?.1.to_owned();
-    let url = bouncer.url(&database).replacen("postgres@", "faults_node@", 1);
+    let pooled = bouncer.url(&database);
+    let mut url = pooled.replacen("postgres@", "faults_node@", 1);
+    if let Some((said, heard)) = rig.sabotage.and_then(Sabotage::instead) {
+        let proxy = Proxy::start(&format!("127.0.0.1:{}", bouncer.port()), Protocol::Postgres, rig.seed()).await?;
+        proxy.say_instead(said, heard);
+        url = proxy.url(&url);
+        rig.proxies.push(proxy);
+    }
     rig.bouncer = Some(bouncer);
     rig.fault("two sessions for six processes");
     for _ in 0..2 {
@@ -73,9 +83,19 @@ pub(super) async fn pooled(rig: &mut Rig) -> Result<()> {
     let sql = rig.sql().await?;
     let locks: i64 = sql.query_one("select count(*) from pg_locks where locktype = 'advisory'", &[]).await?.get(0);
     rig.demand("no advisory lock is left", locks, locks == 0);
-    let setting = "select count(*) from pg_stat_activity where query ~* '^set (session )?windlass'";
-    let settings: i64 = sql.query_one(setting, &[]).await?.get(0);
-    rig.demand("no session setting is left", settings, settings == 0);
+    // Whoever gets one of these sessions next must not find a tenant in it.
+    let mut found = BTreeSet::new();
+    for _ in 0..20 {
+        let next = connect(&pooled).await?;
+        let sql = "select coalesce(current_setting('windlass.tenant', true), '')";
+        for message in next.simple_query(sql).await? {
+            if let SimpleQueryMessage::Row(row) = message {
+                found.insert(row.get(0).unwrap_or_default().to_owned());
+            }
+        }
+    }
+    found.remove("");
+    rig.demand("no tenant is left in a session", format!("{found:?}"), found.is_empty());
     for process in &mut rig.processes {
         process.stop(SOON).await?;
     }
