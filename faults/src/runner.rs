@@ -14,7 +14,7 @@ use crate::check::{self, Facts, Violation};
 use crate::rig::{Criterion, Rig};
 use crate::rows::{Need, ROWS, Row, State, Tier};
 use crate::sabotage::Sabotage;
-use crate::{Profile, StoreKind};
+use crate::{Profile, StoreKind, undone};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -236,7 +236,7 @@ async fn bring_about(plan: &Plan, shared: &Shared, row: &'static Row, store: Sto
     }
     let history = rig.conclude().await?;
     keep(dir, &history)?;
-    let verdict = check::check(&history);
+    let verdict = check::check(&undone::without(history));
     Ok(Ran {
         faults: rig.faults,
         schedule: rig.schedule.clone(),
@@ -279,6 +279,7 @@ fn seed_of(seed: u64, id: &str, store: StoreKind) -> u64 {
 fn lack(row: &Row) -> Option<String> {
     row.needs.iter().find_map(|need| match need {
         Need::Root if !rustix::process::geteuid().is_root() => Some("needs root, to mount file systems".to_owned()),
+        Need::Groups => crate::cgroup::lack(),
         Need::FakeTime => crate::faketime::library().err().map(|error| format!("{error:#}")),
         _ => None,
     })
