@@ -205,6 +205,8 @@ pub struct Todo {
     pub deaf: bool,
     /// Blocks its thread instead of waiting.
     pub blocks: bool,
+    /// Works inside a transaction that it opens in the job's own store.
+    pub holds: bool,
     /// Kills its process: `abort`, `overflow` or `memory`.
     pub kills: Option<String>,
 }
@@ -703,6 +705,14 @@ async fn work(log: Log, ctx: JobContext, todo: Todo) -> Result<u64, JobError> {
         ctx.report_progress(10.0, "begun");
         ctx.save_checkpoint(&attempt).await?;
     }
+    let held = match todo.holds {
+        true => {
+            let tx = windlass::postgres::transaction(&ctx).await?;
+            tx.batch_execute("select 1").await.map_err(JobError::retryable)?;
+            Some(tx)
+        }
+        false => None,
+    };
     if todo.blocks {
         std::thread::sleep(Duration::from_millis(todo.ms));
     } else if todo.deaf {
@@ -716,6 +726,9 @@ async fn work(log: Log, ctx: JobContext, todo: Todo) -> Result<u64, JobError> {
                 return Err(JobError::retryable("asked to stop"));
             }
         }
+    }
+    if let Some(tx) = held {
+        tx.rollback().await.map_err(JobError::retryable)?;
     }
     if todo.deaf && ctx.cancellation().is_cancelled() {
         log.note(What::Told { job, lease, lease_lost: ctx.lease_lost() });

@@ -39,6 +39,8 @@ pub struct Rules {
     pub wall_minus_mono_us: i64,
     /// How far the database's clock is ahead of the machine's wall clock.
     pub database_minus_wall_us: i64,
+    /// Whether the database's clock was set while the run was under way: what it says then cannot be compared.
+    pub database_clock_jumps: bool,
     /// How many more urgent jobs a claim may pass over, because they were stored while it was under way or for a band's
     /// share.
     pub priority_slack: usize,
@@ -46,6 +48,9 @@ pub struct Rules {
     pub quiet: bool,
     /// What resources may be held when all processes have ended.
     pub bounds: Vec<Bound>,
+    /// Times, by the monotonic clock, in which the store spoke for itself alone: a failover has undone what it said.
+    /// `undone` takes it out of the events before the check.
+    pub undone: Vec<Undone>,
 }
 
 impl Default for Rules {
@@ -58,11 +63,22 @@ impl Default for Rules {
             handler_limits: Vec::new(),
             wall_minus_mono_us: 0,
             database_minus_wall_us: 0,
+            database_clock_jumps: false,
             priority_slack: usize::MAX,
             quiet: true,
             bounds: Vec::new(),
+            undone: Vec::new(),
         }
     }
+}
+
+/// A time of which a failover has left nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undone {
+    /// What was acknowledged before is safe.
+    pub from_us: u64,
+    /// When the server that acknowledged it was gone.
+    pub to_us: u64,
 }
 
 /// Something that must have gone back to a bound.

@@ -1,6 +1,7 @@
 //! Faults on real processes and real databases, and a checker of what happened. `cargo xtask faults` runs it; nothing
 //! here is part of what users get.
 
+pub mod cgroup;
 pub mod check;
 pub mod child;
 pub mod dump;
@@ -16,6 +17,7 @@ pub mod rig;
 pub mod rows;
 pub mod runner;
 pub mod sabotage;
+pub mod undone;
 
 /// What jobs are kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

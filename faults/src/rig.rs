@@ -62,6 +62,8 @@ pub struct Rig {
     pub url: String,
     /// The same for the harness, which may do anything.
     pub admin_url: String,
+    /// What must live as long as the server, such as the disk under it. Dropped after it.
+    pub kept: Vec<Box<dyn std::any::Any>>,
     next_proc: u32,
     started: Instant,
 }
@@ -103,6 +105,7 @@ impl Rig {
             sabotage: None,
             url: as_node(&url),
             admin_url: url,
+            kept: Vec::new(),
             next_proc: 1,
             started: Instant::now(),
         };

@@ -15,7 +15,7 @@ use crate::report::{self, Report, RowResult};
 use crate::rig::Rig;
 use crate::rows::{Need, ROWS, Row, State, Tier};
 use crate::sabotage::Sabotage;
-use crate::{Profile, StoreKind};
+use crate::{Profile, StoreKind, undone};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -186,7 +186,7 @@ async fn bring_about(
     (result.faults, result.schedule, result.criteria) = (rig.faults, rig.schedule.clone(), rig.criteria.clone());
     if let Ok(history) = &history {
         keep(dir, history)?;
-        let verdict = check::check(history);
+        let verdict = check::check(&undone::without(history.clone()));
         (result.violations, result.facts) = (verdict.violations, verdict.facts);
     }
     brought_about?;
@@ -226,6 +226,7 @@ fn seed_of(seed: u64, id: &str, store: StoreKind) -> u64 {
 fn lack(row: &Row) -> Option<String> {
     row.needs.iter().find_map(|need| match need {
         Need::Root if !rustix::process::geteuid().is_root() => Some("needs root, to mount file systems".to_owned()),
+        Need::Groups => crate::cgroup::lack(),
         Need::FakeTime => crate::faketime::library().err().map(|error| format!("{error:#}")),
         _ => None,
     })

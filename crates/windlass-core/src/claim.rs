@@ -95,13 +95,13 @@ impl Worker {
             weighted => self.bands.lock().split(weighted, *busy, room),
         };
         let membership = self.membership();
-        let claim = Claim {
-            node: membership.node,
-            lease: LeaseId(membership.ids.next().as_i64()),
-            queues: self.queues(room, rare),
-            max: room,
-            quota,
-        };
+        let mut queues = self.queues(room, rare);
+        // Stores serve queues in the order they are named, and a deep one fills whole claims: each comes first in its
+        // turn, so that none waits until another is empty.
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % queues.len().max(1);
+        queues.rotate_left(turn);
+        let claim =
+            Claim { node: membership.node, lease: LeaseId(membership.ids.next().as_i64()), queues, max: room, quota };
         let claimed = self.store.claim(claim).await?;
         self.saw_time(claimed.now);
         // At once, not when it starts: the next claim must not take another one meanwhile.

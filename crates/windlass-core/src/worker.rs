@@ -52,6 +52,8 @@ pub(crate) struct Worker {
     /// The suspect that is being watched, if any: no other suspect starts meanwhile.
     suspect: Mutex<Option<(JobId, Instant)>>,
     pub(crate) bands: Mutex<BandShares>,
+    /// Which queue comes first in the next claim.
+    pub(crate) turn: AtomicUsize,
     /// Whether jobs may be waiting that this node could run. While it is set, nothing is born leased.
     pub(crate) backlog: AtomicBool,
     /// Whether the last claim found nothing, so that the node waits to be told.
@@ -148,6 +150,7 @@ impl Worker {
             pauses: RwLock::default(),
             suspect: Mutex::default(),
             bands: Mutex::default(),
+            turn: AtomicUsize::new(0),
             backlog: AtomicBool::new(true),
             idle: AtomicBool::new(false),
             chores: Chores::default(),

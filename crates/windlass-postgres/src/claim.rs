@@ -214,6 +214,13 @@ struct Plan {
     sweep: bool,
 }
 
+/// The queues of a claim, in an order that does not depend on whose turn it is.
+fn names(claim: &Claim) -> Vec<String> {
+    let mut names: Vec<String> = claim.queues.iter().map(|(queue, _)| queue.clone()).collect();
+    names.sort_unstable();
+    names
+}
+
 impl Lines {
     /// Takes note that there may be jobs in a line.
     pub(crate) fn know(&mut self, line: &Line) {
@@ -229,7 +236,7 @@ impl Lines {
     }
 
     fn plan(&mut self, claim: &Claim) -> Plan {
-        let names: Vec<String> = claim.queues.iter().map(|(queue, _)| queue.clone()).collect();
+        let names = names(claim);
         let sweep =
             self.swept.get(&names).is_none_or(|(at, cost)| at.elapsed() >= SWEEP_EVERY.max(*cost * SWEEP_SHARE));
         if sweep {
@@ -285,8 +292,7 @@ impl Lines {
         };
         if plan.sweep {
             (0..queues.len()).filter_map(line).for_each(|line| self.know(&line));
-            let names: Vec<String> = claim.queues.iter().map(|(queue, _)| queue.clone()).collect();
-            self.swept.insert(names, (Instant::now(), took));
+            self.swept.insert(names(claim), (Instant::now(), took));
         }
         let chunks: Vec<i32> = about.get(4);
         let positions: Vec<i64> = about.get(5);

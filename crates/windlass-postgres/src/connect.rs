@@ -338,6 +338,10 @@ impl Failure {
             &SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE => {
                 Failure::Conflict(Error::Unavailable(message))
             }
+            // Out of transaction ids until someone vacuums; the code is also that of data which is too large.
+            &SqlState::PROGRAM_LIMIT_EXCEEDED if message.contains("wraparound") => {
+                Failure::Answered(Error::Unavailable(message))
+            }
             &SqlState::DISK_FULL => Failure::Answered(Error::Full(message)),
             // The session ends; whether a commit under way got through is not said.
             &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN => Failure::Lost(lost(access, &message)),

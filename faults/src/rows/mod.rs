@@ -1,12 +1,16 @@
 //! The matrix: every row of faults with its tier, the stores it is for, and the function that brings it about; rows whose
 //! feature does not exist yet say what they wait for. Read by `runner`; `docs/FAULTS.md` shows it with its last results.
 
+mod failover;
 mod jobs;
+mod load;
 mod network;
 mod nodes;
+mod resources;
 mod server;
 mod soup;
 mod sqlite;
+mod upkeep;
 
 use std::pin::Pin;
 
@@ -50,6 +54,8 @@ pub enum Need {
     OwnServer,
     /// To be root, for mounts.
     Root,
+    /// Control groups that take processor time and disk away.
+    Groups,
     /// The library that fakes clocks.
     FakeTime,
     /// A machine without other rows, because it measures speed.
@@ -86,6 +92,30 @@ pub const ROWS: &[Row] = &[
         stores: PG,
         needs: &[Need::Alone],
         state: runs!(server::held_snapshot),
+    },
+    Row {
+        id: "F02",
+        title: "a replica reads for long, and a slot is abandoned",
+        tier: Tier::W,
+        stores: PG,
+        needs: &[Need::OwnServer, Need::Alone],
+        state: runs!(upkeep::slow_replica),
+    },
+    Row {
+        id: "F03",
+        title: "many producers with wake-ups and without",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::Alone],
+        state: runs!(load::wake_ups),
+    },
+    Row {
+        id: "F04",
+        title: "a session listens inside a transaction until notifications have no room",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::OwnServer, Need::Root],
+        state: runs!(load::unheard),
     },
     Row {
         id: "F05",
@@ -144,12 +174,44 @@ pub const ROWS: &[Row] = &[
         state: runs!(server::hostile_planner),
     },
     Row {
+        id: "F12",
+        title: "a large backlog that was never analysed",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::OwnServer, Need::Alone],
+        state: runs!(load::unanalysed),
+    },
+    Row {
         id: "F13",
         title: "clocks that are an hour off",
         tier: Tier::P,
         stores: BOTH,
         needs: &[Need::FakeTime],
         state: runs!(jobs::wrong_clocks),
+    },
+    Row {
+        id: "F14",
+        title: "the database's clock is set forward and back",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::OwnServer, Need::FakeTime],
+        state: runs!(load::database_clock),
+    },
+    Row {
+        id: "F15",
+        title: "a standby takes over without the last commits",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::OwnServer],
+        state: runs!(failover::lost_tail),
+    },
+    Row {
+        id: "F16",
+        title: "the old primary comes back after a failover",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::OwnServer],
+        state: runs!(failover::split_brain),
     },
     Row {
         id: "F17",
@@ -200,12 +262,44 @@ pub const ROWS: &[Row] = &[
         state: runs!(jobs::unreadable),
     },
     Row {
+        id: "F22",
+        title: "many jobs come due while their handler is paused",
+        tier: Tier::N,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(load::resumed),
+    },
+    Row {
+        id: "F23",
+        title: "everything that jobs call fails for minutes",
+        tier: Tier::N,
+        stores: BOTH,
+        needs: &[],
+        state: State::Waits("a circuit breaker"),
+    },
+    Row {
+        id: "F24",
+        title: "the server runs out of transaction ids",
+        tier: Tier::W,
+        stores: PG,
+        needs: &[Need::OwnServer],
+        state: runs!(upkeep::out_of_transactions),
+    },
+    Row {
         id: "F25",
         title: "a transaction that submitted commits late",
         tier: Tier::P,
         stores: PG,
         needs: &[],
         state: runs!(server::late_committer),
+    },
+    Row {
+        id: "F26",
+        title: "many long jobs, and a stopped node with some more",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[],
+        state: runs!(load::long_jobs),
     },
     Row {
         id: "F27",
@@ -262,6 +356,14 @@ pub const ROWS: &[Row] = &[
         stores: BOTH,
         needs: &[],
         state: runs!(nodes::rolled),
+    },
+    Row {
+        id: "F34",
+        title: "two connections for 200 handlers that hold transactions",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[],
+        state: runs!(resources::few_connections),
     },
     Row {
         id: "F35",
@@ -344,6 +446,30 @@ pub const ROWS: &[Row] = &[
         state: runs!(server::ended_sessions),
     },
     Row {
+        id: "F45",
+        title: "the disk under the server is full",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::Root],
+        state: runs!(resources::disk_full),
+    },
+    Row {
+        id: "F46",
+        title: "the server's disk is slow",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::OwnServer, Need::Groups],
+        state: runs!(resources::slow_disk),
+    },
+    Row {
+        id: "F47",
+        title: "the server has a tenth of a processor",
+        tier: Tier::N,
+        stores: PG,
+        needs: &[Need::OwnServer, Need::Groups],
+        state: runs!(resources::little_processor),
+    },
+    Row {
         id: "F48",
         title: "a slow network that drops connections",
         tier: Tier::P,
@@ -366,6 +492,14 @@ pub const ROWS: &[Row] = &[
         stores: BOTH,
         needs: &[],
         state: runs!(network::noisy_tenant),
+    },
+    Row {
+        id: "F51",
+        title: "a backup is restored",
+        tier: Tier::W,
+        stores: PG,
+        needs: &[Need::OwnServer],
+        state: runs!(upkeep::restored),
     },
     Row {
         id: "F52",

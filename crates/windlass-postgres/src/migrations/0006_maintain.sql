@@ -4,12 +4,15 @@ create function windlass.register(p_info json, p_quarantine interval)
 returns table (o_node bigint, o_slot smallint, o_now timestamptz) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_node bigint := nextval('windlass.node_seq');
+    -- Never the same again, even if a failover or a restore has set the sequence back while nodes live on that it does
+    -- not know of: two that took themselves for one would keep each other's jobs alive.
+    v_node bigint := (nextval('windlass.node_seq') << 20) | floor(random() * 1048576)::bigint;
     v_slot smallint;
     v_free_at timestamptz;
 begin
     select s.slot, s.free_at into v_slot, v_free_at from windlass.slot s
-    where s.node_id is null and s.free_at <= clock_timestamp() order by s.slot limit 1 for update skip locked;
+    -- Any of them, for the same reason: the next in order is the one that a forgotten node has.
+    where s.node_id is null and s.free_at <= clock_timestamp() order by random() limit 1 for update skip locked;
     if not found then
         return;
     end if;
@@ -82,6 +85,10 @@ declare
     v_orphans bigint[];
     v_jobs bigint[];
 begin
+    -- A clock that was set back leaves heartbeats in the future, and a node that died before would live until then. Its
+    -- time counts from now on; one that is alive renews itself soon.
+    update windlass.node n set heartbeat_at = clock_timestamp()
+    where n.heartbeat_at > clock_timestamp() + interval '1 second';
     with d as materialized (
         select n.node_id from windlass.node n where n.heartbeat_at < clock_timestamp() - p_lease
         order by n.node_id for update skip locked),

@@ -62,6 +62,7 @@ macro_rules! for_each_behaviour {
             a_job_nobody_can_run_becomes_a_dead_letter ["RUN-12"],
             a_higher_priority_starts_first ["ORD-1"],
             bands_share_capacity_and_low_is_not_starved ["ORD-2"],
+            a_deep_queue_does_not_hold_up_another ["ORD-2"],
             strict_bands_serve_the_best_first ["ORD-2"],
             a_flood_of_one_tenant_does_not_hold_up_another ["ORD-3"],
             an_ordering_key_runs_one_at_a_time_in_order ["ORD-4"],

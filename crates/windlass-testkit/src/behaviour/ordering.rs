@@ -67,6 +67,29 @@ pub async fn bands_share_capacity_and_low_is_not_starved(store: Arc<dyn Store>) 
 }
 
 /// ORD-2.
+pub async fn a_deep_queue_does_not_hold_up_another(store: Arc<dyn Store>) {
+    let log = Log::default();
+    let write = |log: Log, _, what: String| async move {
+        log.lock().push(what);
+        Ok::<_, JobError>(())
+    };
+    let narrow = HandlerOptions::new().concurrency(1);
+    let jobs = logging(&store, &log).function_with("narrow", narrow, log.clone(), write);
+    let jobs = jobs.start().await.expect("starts");
+    let ctx = tenant(1);
+    for n in 0..60 {
+        submit(&jobs, &ctx, n.to_string(), SubmitOptions::new()).await;
+    }
+    let few = SubmitOptions::new();
+    jobs.submit_named(&ctx, "narrow", &"narrow".to_owned(), few).await.expect("accepted");
+    for _ in 0..30 {
+        assert_eq!(jobs.tick(1).await.expect("runs"), 1);
+    }
+    assert!(log.lock().iter().any(|ran| ran == "narrow"), "another queue came first {} times", log.lock().len());
+    jobs.shutdown().await;
+}
+
+/// ORD-2.
 pub async fn strict_bands_serve_the_best_first(store: Arc<dyn Store>) {
     let log = Log::default();
     let jobs = logging(&store, &log).bands(BandPolicy::Strict).start().await.expect("starts");
