@@ -20,9 +20,10 @@ use windlass::postgres::{PgOptions, PgStore};
 use windlass::sqlite::{SqliteOptions, SqliteStore};
 use windlass::store::{CancelReply, PauseTarget, Store};
 use windlass::{
-    Error, HandlerOptions, JobContext, JobError, JobFilter, JobId, JobService, Page, Priority, RetryPolicy,
+    Error, HandlerOptions, JobContext, JobError, JobFilter, JobId, JobService, Page, Payload, Priority, RetryPolicy,
     SecurityContext, SubmitOptions, TenantId, UniqueWithin,
 };
+use windlass_testkit::hostile::hostile_payloads;
 
 use crate::event::{Asked, End, TransactionEnd, What};
 use crate::log::Log;
@@ -37,6 +38,9 @@ pub const HANDLER: &str = "work";
 pub const LIMITED: &str = "limited";
 /// How many jobs of [`LIMITED`] a node runs at once.
 pub const LIMIT: usize = 2;
+
+/// What a process notes when it has carried out a [`Command::Cancel`] or [`Command::Replay`].
+pub const STEERED: &str = "all were steered";
 
 /// The table that callers write in the transactions in which they submit.
 pub const SIDE_TABLE: &str = "faults_side";
@@ -130,6 +134,13 @@ pub enum Command {
     Pause(String),
     /// Resume.
     Resume(String),
+    /// Submit every hostile input there is, and so many changed at random.
+    Hostile {
+        /// Where the changes come from.
+        seed: u64,
+        /// How many.
+        changed: usize,
+    },
     /// End in good order.
     Stop,
 }
@@ -331,6 +342,7 @@ impl Process {
                 for job in jobs {
                     self.cancel(&caller(tenant), job, 0).await;
                 }
+                self.log.note(What::Note { text: STEERED.into() });
             }
             Command::Replay { tenant, jobs } => {
                 for job in jobs {
@@ -339,6 +351,7 @@ impl Process {
                         Err(error) => self.log.note(What::Note { text: format!("replay: {}", error.code()) }),
                     }
                 }
+                self.log.note(What::Note { text: STEERED.into() });
             }
             Command::Pause(target) => {
                 let parsed = PauseTarget::parse(&target).expect("a target");
@@ -354,8 +367,56 @@ impl Process {
                     self.log.note(What::Note { text: format!("resume: {error}") });
                 }
             }
+            Command::Hostile { seed, changed } => self.submit_hostile(seed, changed).await,
             Command::Stop | Command::EndLoad => {}
         }
+    }
+
+    /// Inputs that are no JSON, too large, too deep, or hard to keep. What is accepted must come back byte by byte.
+    async fn submit_hostile(&self, seed: u64, changed: usize) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut inputs: Vec<Vec<u8>> = hostile_payloads().into_iter().map(|hostile| hostile.bytes).collect();
+        for _ in 0..changed {
+            let mut input = inputs[rng.random_range(0..inputs.len())].clone();
+            input.truncate(10_000);
+            for _ in 0..rng.random_range(1..8) {
+                if !input.is_empty() {
+                    let at = rng.random_range(0..input.len());
+                    input[at] = rng.random();
+                }
+            }
+            inputs.push(input);
+        }
+        let (ctx, limit) = (caller(0), self.service.config().limits.payload_bytes);
+        for input in inputs {
+            let call = self.calls.fetch_add(1, Ordering::Relaxed);
+            let canary = ctx.tenant;
+            let mut text = format!("{{\"call\":{call},\"canary\":\"{canary}\",\"hostile\":").into_bytes();
+            text.extend(&input);
+            text.push(b'}');
+            self.log.note(What::SubmitCall { call, asked: asked(&Order::default(), HANDLER) });
+            let payload = Payload::check_bytes("input", &text, limit);
+            let answer = self.service.submit_payloads(&ctx, HANDLER, vec![payload], SubmitOptions::new(), false).await;
+            match answer.as_ref().map(|(_, submitted)| submitted.first()) {
+                Ok(Some(Ok(submitted))) => {
+                    let job = submitted.id.as_i64();
+                    self.log.note(What::SubmitOk { call, job, duplicate: submitted.duplicate });
+                    let kept = self.service.input(&ctx, submitted.id).await;
+                    if kept.as_ref().map(|kept| kept.as_str().as_bytes()).ok() != Some(&text[..]) {
+                        self.log.note(What::Note { text: format!("job {job} did not keep its input") });
+                    }
+                }
+                Ok(_) => self.log.note(What::SubmitRefused { call, code: "invalid_input".into() }),
+                Err(error) => {
+                    let code = error.code().to_owned();
+                    self.log.note(match nothing_written(error) || matches!(error, Error::InvalidBatch(_)) {
+                        true => What::SubmitRefused { call, code },
+                        false => What::SubmitUnknown { call, code },
+                    });
+                }
+            }
+        }
+        self.log.note(What::Note { text: "all hostile inputs were answered".into() });
     }
 
     // ---- submitting
@@ -514,8 +575,7 @@ impl Process {
     /// What one tenant is shown.
     async fn look(&self, number: u8) {
         let ctx = caller(number);
-        let mut page = Page::default();
-        page.limit = 20;
+        let page = Page { limit: 20, ..Page::default() };
         let Ok(records) = self.service.list(&ctx, &JobFilter::default(), page).await else { return };
         for record in records {
             let (job, tenant, status) = (record.id.as_i64(), record.tenant.0, record.status.to_string());

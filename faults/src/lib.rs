@@ -12,6 +12,7 @@ pub mod history;
 pub mod log;
 pub mod proxy;
 pub mod recorder;
+pub mod report;
 pub mod rig;
 pub mod rows;
 pub mod runner;

@@ -5,11 +5,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use windlass_faults::runner::{End, Judged, Plan, run};
+use windlass_faults::report::RowResult;
+use windlass_faults::runner::{Plan, run};
 use windlass_faults::sabotage::Sabotage;
 use windlass_faults::{Profile, StoreKind, child};
 
@@ -102,12 +103,21 @@ fn faults(arguments: Arguments) -> Result<bool> {
 /// Runs the rows of a plan; false if one failed.
 fn matrix(plan: &Plan) -> Result<bool> {
     clear(plan)?;
-    let started = Instant::now();
-    let rows = run(plan, say)?;
-    let failed = rows.iter().filter(|row| row.failed()).count();
-    let passed = rows.iter().filter(|row| row.passed()).count();
-    println!("{passed} passed, {failed} failed in {:.0} s", started.elapsed().as_secs_f64());
-    Ok(failed == 0)
+    let report = run(plan, say)?;
+    let count = |which: fn(&RowResult) -> bool| report.rows.iter().filter(|row| which(row)).count();
+    let (passed, failed, facts) = (count(|row| row.passed), count(RowResult::failed), report.facts());
+    println!(
+        "{} faults, {} jobs submitted, {} lost, {} accepted from stale fences, longest recovery {:.1} s; see {}",
+        report.rows.iter().map(|row| row.faults).sum::<u64>(),
+        facts.submitted,
+        facts.lost,
+        facts.accepted_stale,
+        facts.longest_recovery_us as f64 / 1e6,
+        plan.dir.join("report.md").display()
+    );
+    println!("{} s", report.duration_ms / 1_000);
+    println!("{passed} passed, {failed} failed");
+    Ok(report.passed())
 }
 
 /// Runs the rows that must notice a sabotage; true if one of them does.
@@ -120,8 +130,8 @@ fn is_noticed(plan: &Plan, sabotage: Sabotage) -> Result<bool> {
         plan.only = sabotage.rows().iter().map(|row| (*row).to_owned()).collect();
     }
     clear(&plan)?;
-    let rows = run(&plan, |_| {})?;
-    let noticed: Vec<String> = rows.iter().filter(|row| row.failed()).map(noticed).collect();
+    let report = run(&plan, |_| {})?;
+    let noticed: Vec<String> = report.rows.iter().filter(|row| row.failed()).map(noticed).collect();
     match noticed.is_empty() {
         true => println!("{sabotage:?}: MISSED by {}", plan.only.join(", ")),
         false => println!("{sabotage:?}: noticed by {}", noticed.join("; ")),
@@ -130,20 +140,13 @@ fn is_noticed(plan: &Plan, sabotage: Sabotage) -> Result<bool> {
 }
 
 /// Which row noticed, and by what.
-fn noticed(row: &Judged) -> String {
-    let by = match &row.end {
-        End::Ran(ran) => {
-            let mut invariants: Vec<&str> = ran.violations.iter().map(|violation| violation.invariant).collect();
-            invariants.dedup();
-            let demands =
-                ran.criteria.iter().filter(|criterion| !criterion.met).map(|criterion| criterion.what.as_str());
-            invariants.into_iter().take(6).chain(demands).collect::<Vec<_>>().join(", ")
-        }
-        End::Broke(error) => error.clone(),
-        End::Waits(reason) => (*reason).to_owned(),
-        End::Skipped(reason) => reason.clone(),
-    };
-    format!("{} ({by})", row.id)
+fn noticed(row: &RowResult) -> String {
+    let mut by: Vec<&str> = row.violations.iter().map(|violation| violation.invariant).collect();
+    by.sort_unstable();
+    by.dedup();
+    by.extend(row.criteria.iter().filter(|criterion| !criterion.met).map(|criterion| criterion.what.as_str()));
+    by.extend(row.error.as_deref());
+    format!("{} ({})", row.id, by.join(", "))
 }
 
 fn clear(plan: &Plan) -> Result<()> {
@@ -159,25 +162,22 @@ fn new_seed() -> u64 {
 }
 
 /// One line for a row that has ended, and the reasons where it failed.
-fn say(row: &Judged) {
-    let store = row.store.map_or("", StoreKind::name);
-    let took = row.took.as_secs_f64();
-    let head = format!("{:4} {store:8}", row.id);
-    match &row.end {
-        End::Waits(reason) => println!("{head} waits     {} ({reason})", row.title),
-        End::Skipped(reason) => println!("{head} skipped   {} ({reason})", row.title),
-        End::Broke(error) => println!("{head} BROKE     {} after {took:.0} s: {error}", row.title),
-        End::Ran(ran) if row.passed() => {
-            println!("{head} passed    {} ({took:.0} s, {} faults)", row.title, ran.faults);
-        }
-        End::Ran(ran) => {
-            println!("{head} FAILED    {} ({took:.0} s), see {}", row.title, row.dir.display());
-            for criterion in ran.criteria.iter().filter(|criterion| !criterion.met) {
-                println!("       not met: {}: {}", criterion.what, criterion.found);
-            }
-            for violation in ran.violations.iter().take(5) {
-                println!("       {violation:?}");
-            }
-        }
+fn say(row: &RowResult) {
+    /// More of them say no more; all are in the report.
+    const SHOWN: usize = 5;
+    let verdict = match (&row.waiting, row.passed) {
+        (Some(reason), _) => format!("waits: {reason}"),
+        (None, true) => format!("passed, {} faults, {} s", row.faults, row.duration_ms / 1_000),
+        (None, false) => "FAILED".to_owned(),
+    };
+    println!("{:4} {:8} {}: {verdict}", row.id, row.store, row.title);
+    if let Some(error) = &row.error {
+        println!("       could not be run to its end: {error}");
+    }
+    for criterion in row.criteria.iter().filter(|criterion| !criterion.met) {
+        println!("       wanted: {}; found: {}", criterion.what, criterion.found);
+    }
+    for violation in row.violations.iter().take(SHOWN) {
+        println!("       {} {}", violation.invariant, violation.text);
     }
 }

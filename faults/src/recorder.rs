@@ -6,12 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use windlass::health::{Checkup, Finding, HeldSnapshot};
 use windlass::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
+    Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
 };
-use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Scope, Start, TenantId, Timestamp};
+use windlass::{
+    HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Quota, Quotas, Scope, Start, TenantId, TenantUse,
+    Timestamp,
+};
 
 use crate::event::{FinishEnd, Held, What};
 use crate::log::{Log, mono};
@@ -205,6 +209,24 @@ impl Store for Recorder {
     }
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         self.store.audit_log(scope, filter).await
+    }
+    async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {
+        self.store.held_snapshots(longer_than).await
+    }
+    async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
+        self.store.examine(checkup).await
+    }
+    async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
+        self.store.set_quota(of, quota, by).await
+    }
+    async fn quotas(&self) -> Result<Quotas> {
+        self.store.quotas().await
+    }
+    async fn tenant_uses(&self, scope: Scope) -> Result<Vec<TenantUse>> {
+        self.store.tenant_uses(scope).await
+    }
+    fn limited(&self, tenant: TenantId) -> Limited {
+        self.store.limited(tenant)
     }
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
         self.store.data_keys(scope).await

@@ -19,6 +19,7 @@ use crate::fleet::{LOOK_EVERY, Process, Under};
 use crate::history::{History, Rules, read_events};
 use crate::log::{Log, mono};
 use crate::proxy::{Protocol, Proxy};
+use crate::report::Criterion;
 use crate::{Profile, StoreKind};
 
 /// How long anything may take that has no limit of its own: a busy machine of two cores, with room to spare.
@@ -62,17 +63,6 @@ pub struct Rig {
     pub kept: Vec<Box<dyn std::any::Any>>,
     next_proc: u32,
     started: Instant,
-}
-
-/// What a row demands.
-#[derive(Clone, Debug)]
-pub struct Criterion {
-    /// What.
-    pub what: String,
-    /// What was found.
-    pub found: String,
-    /// Whether it is as demanded.
-    pub met: bool,
 }
 
 impl Rig {

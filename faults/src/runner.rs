@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use windlass_testkit::servers::{PostgresOptions, PostgresServer};
 
-use crate::check::{self, Facts, Violation};
-use crate::rig::{Criterion, Rig};
+use crate::check;
+use crate::report::{self, Report, RowResult};
+use crate::rig::Rig;
 use crate::rows::{Need, ROWS, Row, State, Tier};
 use crate::sabotage::Sabotage;
 use crate::{Profile, StoreKind, undone};
@@ -35,97 +36,30 @@ pub struct Plan {
     pub sabotage: Option<Sabotage>,
 }
 
-/// What became of a row on a store.
-#[derive(Debug)]
-pub struct Judged {
-    /// The row.
-    pub id: &'static str,
-    /// Its title.
-    pub title: &'static str,
-    /// Its tier.
-    pub tier: Tier,
-    /// The store; none for a row that waits.
-    pub store: Option<StoreKind>,
-    /// What became of it.
-    pub end: End,
-    /// How long it took.
-    pub took: Duration,
-    /// Where its files are.
-    pub dir: PathBuf,
-}
-
-/// What became of a row.
-#[derive(Debug)]
-pub enum End {
-    /// It ran; it passed if nothing was violated and every demand was met.
-    Ran(Box<Ran>),
-    /// It could not be brought about.
-    Broke(String),
-    /// It waits for a feature.
-    Waits(&'static str),
-    /// This machine lacks what it needs.
-    Skipped(String),
-}
-
-/// What a row that ran left.
-#[derive(Debug)]
-pub struct Ran {
-    /// Faults brought about.
-    pub faults: u64,
-    /// What was done, and when.
-    pub schedule: Vec<String>,
-    /// What the row demanded.
-    pub criteria: Vec<Criterion>,
-    /// What the checker found.
-    pub violations: Vec<Violation>,
-    /// What the checker counted.
-    pub facts: Facts,
-}
-
-impl Judged {
-    /// Whether it ran and all was well.
-    pub fn passed(&self) -> bool {
-        matches!(&self.end, End::Ran(ran) if ran.is_well())
-    }
-
-    /// Whether it should have passed and did not.
-    pub fn failed(&self) -> bool {
-        match &self.end {
-            End::Ran(ran) => !ran.is_well(),
-            End::Broke(_) => true,
-            End::Waits(_) | End::Skipped(_) => false,
-        }
-    }
-}
-
-impl Ran {
-    fn is_well(&self) -> bool {
-        self.violations.is_empty() && self.criteria.iter().all(|criterion| criterion.met)
-    }
-}
-
 /// Runs every row of the plan. `told` hears of each as it ends.
-pub fn run(plan: &Plan, told: impl Fn(&Judged) + Sync) -> Result<Vec<Judged>> {
-    let rows = chosen(plan)?;
-    let (mut waiting, mut runs) = (Vec::new(), Vec::new());
-    for row in rows {
+pub fn run(plan: &Plan, told: impl Fn(&RowResult) + Sync) -> Result<Report> {
+    let started = Instant::now();
+    let (mut rows, mut runs) = (Vec::new(), Vec::new());
+    for row in chosen(plan)? {
         match row.state {
-            State::Waits(reason) => waiting.push(judged(row, None, End::Waits(reason), Duration::ZERO, &plan.dir)),
+            State::Waits(reason) => rows.push(RowResult { waiting: Some(reason.to_owned()), ..head(row) }),
             State::Runs(_) => {
                 let stores = row.stores.iter().filter(|store| plan.store.is_none_or(|only| only == **store));
                 runs.extend(stores.map(|store| (row, *store)));
             }
         }
     }
-    waiting.iter().for_each(&told);
+    rows.iter().for_each(&told);
     let (alone, together): (Vec<_>, Vec<_>) = runs.into_iter().partition(|(row, _)| row.needs.contains(&Need::Alone));
     let shared = Shared::start(alone.iter().chain(&together).any(|(row, store)| shares_server(row, *store)))?;
-    let mut results = waiting;
     for (runs, at_once) in [(together, plan.at_once.max(1)), (alone, 1)] {
-        results.extend(run_at_once(plan, &shared, runs, at_once, &told));
+        rows.extend(run_at_once(plan, &shared, runs, at_once, &told));
     }
-    results.sort_by_key(|judged| (judged.id, judged.store.map(StoreKind::name)));
-    Ok(results)
+    rows.sort_by(|a, b| (&a.id, &a.store).cmp(&(&b.id, &b.store)));
+    let profile = format!("{:?}", plan.profile).to_lowercase();
+    let report = Report { seed: plan.seed, profile, duration_ms: millis(started.elapsed()), rows };
+    report.write(&plan.dir)?;
+    Ok(report)
 }
 
 /// The rows of a plan.
@@ -170,8 +104,8 @@ fn run_at_once(
     shared: &Shared,
     runs: Vec<(&'static Row, StoreKind)>,
     at_once: usize,
-    told: &(impl Fn(&Judged) + Sync),
-) -> Vec<Judged> {
+    told: &(impl Fn(&RowResult) + Sync),
+) -> Vec<RowResult> {
     let runs = Arc::new(Mutex::new(VecDeque::from(runs)));
     let results = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -190,33 +124,51 @@ fn run_at_once(
     results.into_inner().expect("every thread has ended well")
 }
 
-fn run_row(plan: &Plan, shared: &Shared, row: &'static Row, store: StoreKind) -> Judged {
+fn run_row(plan: &Plan, shared: &Shared, row: &'static Row, store: StoreKind) -> RowResult {
     let started = Instant::now();
     let dir = plan.dir.join(format!("{}-{}", row.id, store.name()));
+    let mut result = RowResult { store: store.name().into(), seed: seed_of(plan.seed, row.id, store), ..head(row) };
     if let Some(lack) = lack(row) {
-        return judged(row, Some(store), End::Skipped(lack), started.elapsed(), &dir);
+        result.waiting = Some(lack);
+        return result;
     }
     let body = || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let ran = runtime.block_on(bring_about(plan, shared, row, store, &dir));
+        let done = runtime.block_on(bring_about(plan, shared, row, store, &dir, &mut result));
         runtime.shutdown_background();
-        ran
+        done
     };
     // A row that panics has failed; the others go on.
-    let end = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
-        Ok(Ok(ran)) => End::Ran(Box::new(ran)),
-        Ok(Err(error)) => End::Broke(format!("{error:#}")),
-        Err(_) => End::Broke("it panicked; the message is above".into()),
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    result.error = match done {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("{error:#}")),
+        Err(_) => Some("it panicked; the message is above".into()),
     };
-    judged(row, Some(store), end, started.elapsed(), &dir)
+    result.duration_ms = millis(started.elapsed());
+    let result = result.judged();
+    if result.failed() {
+        // A picture says more; without one the rest of the report still stands.
+        let history = std::fs::File::open(dir.join("history.json")).ok();
+        let history = history.and_then(|file| serde_json::from_reader(std::io::BufReader::new(file)).ok());
+        let _ = history.map(|history| report::draw(&plan.dir, &result, &history));
+    }
+    result
 }
 
-async fn bring_about(plan: &Plan, shared: &Shared, row: &'static Row, store: StoreKind, dir: &Path) -> Result<Ran> {
+/// Runs a row and fills in what it came to.
+async fn bring_about(
+    plan: &Plan,
+    shared: &Shared,
+    row: &'static Row,
+    store: StoreKind,
+    dir: &Path,
+    result: &mut RowResult,
+) -> Result<()> {
     let State::Runs(run) = row.state else { bail!("it waits") };
     std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
     let (url, server) = place(shared, row, store, dir)?;
-    let seed = seed_of(plan.seed, row.id, store);
-    let mut rig = Rig::new(store, plan.profile, seed, dir.to_owned(), url, server).await?;
+    let mut rig = Rig::new(store, plan.profile, result.seed, dir.to_owned(), url, server).await?;
     if let Some(sabotage) = plan.sabotage.filter(|_| store == StoreKind::Postgres) {
         sabotage.apply(&rig.sql().await?).await?;
     }
@@ -226,24 +178,18 @@ async fn bring_about(plan: &Plan, shared: &Shared, row: &'static Row, store: Sto
         Profile::Soak => Duration::from_secs(8 * 60 * 60),
     };
     let brought_about = match tokio::time::timeout(at_most, run(&mut rig)).await {
-        Ok(result) => result,
-        Err(_) => bail!("it did not end within {at_most:?}"),
+        Ok(done) => done,
+        Err(_) => Err(anyhow::anyhow!("it did not end within {at_most:?}")),
     };
-    if let Err(error) = brought_about {
-        let history = rig.conclude().await;
-        let _ = history.map(|history| keep(dir, &history));
-        return Err(error);
+    let history = rig.conclude().await;
+    (result.faults, result.schedule, result.criteria) = (rig.faults, rig.schedule.clone(), rig.criteria.clone());
+    if let Ok(history) = &history {
+        keep(dir, history)?;
+        let verdict = check::check(&undone::without(history.clone()));
+        (result.violations, result.facts) = (verdict.violations, verdict.facts);
     }
-    let history = rig.conclude().await?;
-    keep(dir, &history)?;
-    let verdict = check::check(&undone::without(history));
-    Ok(Ran {
-        faults: rig.faults,
-        schedule: rig.schedule.clone(),
-        criteria: rig.criteria.clone(),
-        violations: verdict.violations,
-        facts: verdict.facts,
-    })
+    brought_about?;
+    history.map(drop)
 }
 
 /// The history as the checker got it, so that a judgement can be repeated.
@@ -285,6 +231,10 @@ fn lack(row: &Row) -> Option<String> {
     })
 }
 
-fn judged(row: &'static Row, store: Option<StoreKind>, end: End, took: Duration, dir: &Path) -> Judged {
-    Judged { id: row.id, title: row.title, tier: row.tier, store, end, took, dir: dir.to_owned() }
+fn head(row: &Row) -> RowResult {
+    RowResult { id: row.id.into(), title: row.title.into(), tier: format!("{:?}", row.tier), ..RowResult::default() }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

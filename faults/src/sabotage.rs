@@ -41,11 +41,19 @@ impl Sabotage {
                 ("hold", "where l.lease_id = any (p_leases) and l.node_id + 0 = p_node", "where l.ids && p_id"),
                 ("hold", "on u.lease_id = f.lease and u.id = f.id", "on u.id = f.id"),
             ],
-            Sabotage::UnfencedCompletion => &[(
-                "finish_succeeded",
-                "where l.lease_id = u.lease and l.part = u.part and l.node_id + 0 = p_node",
-                "where p_id[u.lo] = any (l.ids)",
-            )],
+            Sabotage::UnfencedCompletion => &[
+                (
+                    "finish_succeeded",
+                    "where l.lease_id = u.lease and l.part = u.part and l.node_id + 0 = p_node",
+                    "where l.ids && p_id[u.lo:u.hi]",
+                ),
+                ("finish_succeeded", "and l.canceled = '{}' for update) l) a", "limit 1 for update) l) a"),
+                (
+                    "finish_succeeded",
+                    "else cardinality(a.ids) > a.hi - a.lo + 1 and p_id[a.lo:a.hi] <@ a.ids end",
+                    "else true end",
+                ),
+            ],
             Sabotage::UnlockedClaim => &[
                 ("claim", "limit v_limit for update skip locked", "limit v_limit"),
                 ("claim", "if v_gone <> v_rows then", "if false then"),

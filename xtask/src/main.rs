@@ -1,4 +1,5 @@
-//! The automation of this repository: `cargo xtask test`, `faults`, `tidy` and `bench`. Called by people and by `.ci/run`.
+//! The automation of this repository: `cargo xtask test`, `faults`, `tidy`, `bench` and `fuzz`. Called by people and by
+//! `.ci/run`.
 //! Nothing here is part of what users get.
 
 #![expect(clippy::print_stdout, reason = "a command that people run speaks on its standard output")]
@@ -7,6 +8,7 @@ mod bench;
 mod examples;
 mod faults;
 mod floors;
+mod fuzz;
 mod step;
 mod test;
 mod tidy;
@@ -34,6 +36,8 @@ enum Task {
     Tidy,
     /// Measures Windlass: beside other job queues with the same work, or against its own floors; see bench/README.md.
     Bench(bench::Arguments),
+    /// Feeds random input to everything that is read from outside, each target for some seconds; needs nightly Rust.
+    Fuzz(fuzz::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +59,11 @@ fn run(arguments: Arguments) -> Result<bool> {
         Task::Faults(arguments) => faults::run(&root, &arguments),
         Task::Tidy => tidy::run(&root).map(|()| true),
         Task::Bench(arguments) => bench::run(&root, &arguments),
+        Task::Fuzz(arguments) => {
+            let verdict = fuzz::run(&root, &arguments)?;
+            println!("fuzz: {verdict}");
+            Ok(verdict != step::Verdict::Failed)
+        }
     }
 }
 

@@ -11,12 +11,12 @@ use windlass_testkit::servers::{
 };
 
 use crate::step::{Steps, Verdict, pass, works};
-use crate::{examples, floors, tidy};
+use crate::{examples, floors, fuzz, tidy};
 
 /// What to test.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How much: `short` is what every change runs, `full` adds the long tests, those behind PgBouncer, and the floors of speed.
+    /// How much: `short` is what every change runs, `full` adds the long tests, those behind PgBouncer, the floors of speed, and fuzzing.
     #[arg(long, value_enum, default_value_t = Tier::Short)]
     tier: Tier,
     /// Go on after a failed step or test, and report all failures at the end.
@@ -50,6 +50,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<bool> {
     if arguments.filter.is_empty() && arguments.tier == Tier::Full {
         let floors = || floors::check(root).map(|held| if held { Verdict::Passed } else { Verdict::Failed });
         steps.step("floors", floors);
+        steps.step("fuzz", || fuzz::run(root, &fuzz::Arguments::default()));
     }
     println!("{}", steps.summary());
     Ok(!steps.failed())

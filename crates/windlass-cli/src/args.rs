@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use windlass::store::PauseTarget;
-use windlass::{BatchId, JobId, Priority, Scope, Status, TenantId, Timestamp};
+use windlass::{BatchId, JobId, OperatorRight, Priority, Quota, Scope, Status, TenantId, Timestamp};
 
 use crate::bench::Target;
-use crate::time::{When, parse_duration, parse_time, parse_when};
+use windlass::text::{When, parse_duration, parse_time, parse_when};
 
 /// Durable background jobs: run, inspect and steer them.
 #[derive(Debug, Parser)]
@@ -69,7 +69,7 @@ impl Global {
     /// Whose jobs were looked at, to say with an empty answer: the reason is often that they are another tenant's.
     pub(crate) fn whose(&self) -> String {
         match self.scope() {
-            Scope::All => String::new(),
+            Scope::All(_) => String::new(),
             Scope::Tenant(TenantId::ROOT) => " of the root tenant; --all-tenants looks at everyone's".to_owned(),
             Scope::Tenant(tenant) => format!(" of tenant {tenant}; --all-tenants looks at everyone's"),
         }
@@ -82,7 +82,7 @@ impl Global {
 
     /// The jobs that reads and writes may touch.
     pub(crate) fn scope(&self) -> Scope {
-        if self.all_tenants { Scope::All } else { Scope::Tenant(self.tenant()) }
+        if self.all_tenants { Scope::All(OperatorRight::assume()) } else { Scope::Tenant(self.tenant()) }
     }
 }
 
@@ -110,15 +110,21 @@ pub(crate) enum Command {
     Pauses,
     /// List the registered processes
     Nodes,
+    /// List what tenants use of what they may
+    #[command(
+        after_help = "Every tenant that has unfinished jobs or a policy of its own; with --tenant only that one."
+    )]
+    Tenants,
+    /// Show, set and clear what tenants may use
+    #[command(subcommand)]
+    Quota(QuotaCommand),
     Audit(AuditArgs),
     /// Count jobs by status
     #[command(after_help = "Ended jobs stay counted after they have been removed.\n\nExamples:
   windlass stats
   windlass stats --all-tenants --json")]
     Stats,
-    /// Check that everything is in order, and say what to do where it is not
-    #[command(after_help = "Each line is ok, warn or fail. The exit code is 1 if anything fails, otherwise 0.")]
-    Doctor,
+    Doctor(DoctorArgs),
     /// Look after the keys of sealed jobs
     #[command(subcommand)]
     Keys(KeysCommand),
@@ -471,6 +477,94 @@ impl TargetArgs {
             (Kind::Tenant, Some(name)) => Ok(PauseTarget::Tenant(TenantId::parse(name)?)),
             (Kind::Tenant, None) => Err(CliError::invalid("tenant", "name one by its UUID")),
         }
+    }
+}
+
+/// Check that everything is in order, and say what to do where it is not
+///
+/// Only looks. On PostgreSQL also at who holds old snapshots, at what of the schema was changed, and at weak settings; on
+/// SQLite at the file and the disk it is on.
+#[derive(Debug, Args)]
+#[command(after_help = "Each line is ok, warn or fail. The exit code is 1 if anything fails, otherwise 0.\n\nExamples:
+  windlass doctor
+  windlass doctor --held-after 5s --json | jq '.checks[] | select(.level != \"ok\")'")]
+pub(crate) struct DoctorArgs {
+    /// Name whoever has held an old snapshot for longer than this
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    pub(crate) held_after: Duration,
+}
+
+/// What to do with a policy.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuotaCommand {
+    /// Show the policy that holds for a tenant
+    Show(QuotaOf),
+    Set(QuotaSetArgs),
+    /// Clear a policy: the default holds for the tenant again
+    Clear(QuotaOf),
+}
+
+/// Whose policy.
+#[derive(Debug, Args)]
+pub(crate) struct QuotaOf {
+    /// The policy of every tenant without its own, in place of --tenant's
+    #[arg(long)]
+    pub(crate) default: bool,
+}
+
+impl QuotaOf {
+    /// The tenant; none for the default.
+    pub(crate) fn target(&self, global: &Global) -> Option<TenantId> {
+        (!self.default).then(|| global.tenant())
+    }
+}
+
+/// Set what a tenant may use; what is not named is not limited
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass quota set --tenant 0190b3a2-7c1e-7000-8000-000000000001 --queued 10000 --rate 500/s --burst 1000
+  windlass quota set --default --running 50 --bytes 67108864
+  windlass quota set --weight 4")]
+pub(crate) struct QuotaSetArgs {
+    #[command(flatten)]
+    pub(crate) of: QuotaOf,
+    /// Unfinished jobs at most
+    #[arg(long, value_name = "N")]
+    queued: Option<u64>,
+    /// Jobs submitted per second at most, such as 500/s
+    #[arg(long, value_name = "N/s", value_parser = rate, allow_hyphen_values = true)]
+    rate: Option<f64>,
+    /// Jobs submitted at once at most, with --rate [default: one second's worth]
+    #[arg(long, value_name = "N", requires = "rate")]
+    burst: Option<u64>,
+    /// Jobs running at once at most, on all nodes
+    #[arg(long, value_name = "N")]
+    running: Option<u64>,
+    /// Payload bytes of unfinished jobs at most
+    #[arg(long, value_name = "BYTES")]
+    bytes: Option<u64>,
+    /// Turns where others get one
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+}
+
+impl QuotaSetArgs {
+    /// The policy; refused where it says nothing or makes no sense.
+    pub(crate) fn quota(&self) -> crate::error::Result<Quota> {
+        let mut quota = Quota::new();
+        quota.queued = self.queued;
+        quota.running = self.running;
+        quota.bytes = self.bytes;
+        quota.weight = self.weight;
+        if let Some(rate) = self.rate {
+            quota = quota.submit_rate(rate, self.burst.unwrap_or(rate.ceil() as u64).max(1));
+        }
+        if quota == Quota::new() {
+            let message = "name a limit, such as --queued 10000; `windlass quota clear` takes a policy back";
+            return Err(crate::error::CliError::invalid("quota", message));
+        }
+        quota.check()?;
+        Ok(quota)
     }
 }
 

@@ -8,7 +8,7 @@ use windlass::postgres::{PgOptions, PgStore};
 use windlass::sqlite::SqliteStore;
 use windlass::store::Store;
 use windlass::{
-    Builder, Encryption, EnvKeys, FileKeys, JobId, JobRecord, JobService, MemoryStore, Opener, SecurityContext,
+    Address, Builder, Encryption, EnvKeys, FileKeys, JobId, JobRecord, JobService, MemoryStore, Opener, SecurityContext,
 };
 
 use crate::args::Global;
@@ -44,29 +44,22 @@ impl Place {
     }
 
     fn parse(url: &str) -> Result<Place> {
-        let known = "write sqlite:PATH or postgres://USER@HOST/DATABASE";
-        match url.split_once(':') {
-            Some(("sqlite", path)) if path.trim_start_matches("//").is_empty() => {
-                Err(CliError::invalid("db", "the path is empty; write sqlite:PATH"))
-            }
-            Some(("sqlite", path)) => Ok(Place::Sqlite(path.trim_start_matches("//").into())),
-            Some(("postgres" | "postgresql", _)) => Ok(Place::Postgres(url.to_owned())),
-            Some(("memory", _)) => Ok(Place::Memory),
-            // The URL itself stays out of the message: it may hold a password.
-            Some((scheme, _)) => {
-                Err(CliError::invalid("db", format!("unknown scheme `{}`; {known}", scheme.escape_debug())))
-            }
-            None => Err(CliError::invalid("db", format!("not a URL; {known}"))),
+        match Address::parse(url).map_err(|bad| CliError::invalid("db", bad.message))? {
+            Address::Memory => Ok(Place::Memory),
+            Address::Sqlite(path) => Ok(Place::Sqlite(path)),
+            Address::Postgres(url) => Ok(Place::Postgres(url)),
+            other => Err(CliError::invalid("db", format!("{other} is not for the command line"))),
         }
     }
 
     /// For people, without the password.
     pub(crate) fn describe(&self) -> String {
-        match self {
-            Place::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Place::Memory => "memory:".to_owned(),
-            Place::Postgres(url) => without_password(url),
-        }
+        let address = match self {
+            Place::Sqlite(path) => Address::Sqlite(path.clone()),
+            Place::Memory => Address::Memory,
+            Place::Postgres(url) => Address::Postgres(url.clone()),
+        };
+        address.to_string()
     }
 
     /// The SQL that makes the schema.
@@ -151,17 +144,6 @@ fn check_exists(path: &Path) -> Result {
         "there is no database {}; start one with `windlass up`, or name another with --db",
         path.display()
     )))
-}
-
-fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", ""));
-    // Options may hold a password too.
-    let rest = rest.split('?').next().unwrap_or_default();
-    let (user, place) = match rest.rsplit_once('@') {
-        Some((user, place)) => (user.split(':').next().unwrap_or_default(), place),
-        None => ("", rest),
-    };
-    if user.is_empty() { format!("{scheme}://{place}") } else { format!("{scheme}://{user}@{place}") }
 }
 
 /// Runs `act` with a service that submits and steers but runs nothing, and leaves the cluster whatever `act` returns.

@@ -113,7 +113,7 @@ pub(crate) fn exit_code(code: &str) -> Exit {
         "conflict" | "already_finished" | "refused" | "lease_lost" => Exit::Conflict,
         "unauthorized" | "sealed" => Exit::Unauthorised,
         "unavailable" | "key_unavailable" | "unknown_outcome" | "storage_full" | "job_timeout" | "backpressure"
-        | "shut_down" => Exit::Unavailable,
+        | "shut_down" | "quota_exceeded" => Exit::Unavailable,
         _ => Exit::Failure,
     }
 }
@@ -201,6 +201,7 @@ mod tests {
             ("unauthorized", Exit::Unauthorised),
             ("unavailable", Exit::Unavailable),
             ("job_timeout", Exit::Unavailable),
+            ("quota_exceeded", Exit::Unavailable),
             ("handler_error", Exit::Failure),
             ("internal_error", Exit::Failure),
             ("broken_pipe", Exit::Ok),

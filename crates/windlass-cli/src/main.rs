@@ -7,7 +7,6 @@ mod commands;
 mod connect;
 mod error;
 mod output;
-mod time;
 mod up;
 
 use std::process::ExitCode;

@@ -11,7 +11,7 @@ use windlass::{Status, TenantId, Timestamp};
 
 use crate::args::Global;
 use crate::error::{CliError, Result};
-use crate::time::show_time;
+use windlass::text::show_time;
 
 /// Where a command's words go.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ pub(crate) fn number(value: impl std::fmt::Display) -> Cell {
 
 /// A duration, at the right of its column.
 pub(crate) fn duration(value: Duration) -> Cell {
-    number(crate::time::show_duration(value))
+    number(windlass::text::show_duration(value))
 }
 
 /// Text from outside on one line: control characters cannot move the cursor of whoever looks at it.

@@ -44,6 +44,11 @@ impl Worker {
                 }
                 continue;
             }
+            if self.stopping.is_cancelled() {
+                // Asked again with the slots taken: whoever ends the node waits for slots, then no claim is missed.
+                self.free_slots(room);
+                return;
+            }
             let told = self.look_everywhere.swap(false, Ordering::AcqRel);
             let rare = told || rare_since.is_none_or(|since: Instant| since.elapsed() >= RARE_QUEUES_EVERY);
             // Cleared before the look, so that a submit during the look sets it again.
@@ -56,9 +61,7 @@ impl Worker {
                     let nothing = claimed.jobs.is_empty();
                     let more = claimed.more.contains(&true);
                     self.free_slots(room - claimed.jobs.len());
-                    for job in claimed.jobs {
-                        self.spawn_attempt(job, node);
-                    }
+                    self.start_claimed(claimed.jobs, node);
                     if more {
                         self.backlog.store(true, Ordering::Release);
                     }

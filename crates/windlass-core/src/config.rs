@@ -51,6 +51,8 @@ pub struct Config {
     pub workers: bool,
     /// Whether this node promotes, recovers and cleans.
     pub maintenance: bool,
+    /// A snapshot that someone holds in the database longer than this is warned of, with its process id.
+    pub held_snapshot_after: Duration,
     /// Queues to serve besides `default` and those of the handlers.
     pub queues: Vec<String>,
 }
@@ -77,6 +79,7 @@ impl Default for Config {
             spawn_concurrency: 64,
             workers: true,
             maintenance: true,
+            held_snapshot_after: Duration::from_secs(15),
             queues: Vec::new(),
         }
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::JobId;
 use crate::job::Status;
+use crate::quota::QuotaExceeded;
 use crate::seal::KeyError;
 use crate::store;
 
@@ -84,9 +85,12 @@ pub enum Error {
     /// The service has been shut down.
     #[error("the service is shut down")]
     ShutDown,
+    /// The tenant's quota does not allow it; nothing was written. Try again later, or submit less.
+    #[error(transparent)]
+    QuotaExceeded(#[from] QuotaExceeded),
     /// The store failed.
     #[error(transparent)]
-    Store(#[from] store::Error),
+    Store(store::Error),
 }
 
 impl Error {
@@ -106,7 +110,17 @@ impl Error {
             Error::Output { .. } => "output_mismatch",
             Error::Sealed { source, .. } | Error::Keys(source) => source.code(),
             Error::ShutDown => "shut_down",
+            Error::QuotaExceeded(_) => "quota_exceeded",
             Error::Store(error) => error.code(),
+        }
+    }
+}
+
+impl From<store::Error> for Error {
+    fn from(error: store::Error) -> Self {
+        match error {
+            store::Error::QuotaExceeded(error) => Error::QuotaExceeded(error),
+            error => Error::Store(error),
         }
     }
 }

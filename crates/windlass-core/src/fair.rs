@@ -6,6 +6,7 @@
 use foldhash::HashMap;
 
 use crate::priority::Priority;
+use crate::quota::Quotas;
 use crate::tenant::TenantId;
 
 /// A line of chunks that are served in order of position.
@@ -21,6 +22,23 @@ pub struct Line {
 #[derive(Debug, Default)]
 pub struct Positions {
     lines: HashMap<Line, LineState>,
+    shares: Shares,
+}
+
+/// How many jobs of a tenant share one position: a tenant of weight 4 gets four turns for another's one.
+#[derive(Clone, Debug, Default)]
+struct Shares {
+    default: Option<u32>,
+    own: HashMap<TenantId, u32>,
+}
+
+impl Shares {
+    fn of(&self, tenant: TenantId) -> i64 {
+        if self.own.is_empty() && self.default.is_none() {
+            return 1;
+        }
+        self.own.get(&tenant).copied().or(self.default).unwrap_or(1).max(1).into()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +46,8 @@ struct LineState {
     served: i64,
     /// Where each tenant's next chunk stands; only tenants that are ahead of service.
     next: HashMap<TenantId, i64>,
+    /// Jobs that share a position with the next one, of tenants that have more than one turn.
+    sharing: HashMap<TenantId, i64>,
 }
 
 /// Tenants remembered per line before those that have been served are dropped.
@@ -36,14 +56,34 @@ const REMEMBERED_TENANTS: usize = 10_000;
 impl Positions {
     /// The position of a new chunk of `jobs` jobs.
     pub fn place(&mut self, line: &Line, tenant: TenantId, jobs: usize) -> i64 {
+        let share = self.shares.of(tenant);
         let state = self.state(line);
-        let at = state.next.get(&tenant).copied().unwrap_or(0).max(state.served);
-        state.next.insert(tenant, at + jobs as i64);
+        let planned = state.next.get(&tenant).copied().unwrap_or(0);
+        let at = planned.max(state.served);
+        let mut places = jobs as i64;
+        if share > 1 {
+            // What has been served no longer shares.
+            let sharing = if planned < at { 0 } else { state.sharing.get(&tenant).copied().unwrap_or(0) };
+            places += sharing;
+            state.sharing.insert(tenant, places % share);
+            places /= share;
+        }
+        state.next.insert(tenant, at + places);
         if state.next.len() > REMEMBERED_TENANTS {
             let served = state.served;
             state.next.retain(|_, next| *next > served);
+            let LineState { next, sharing, .. } = state;
+            sharing.retain(|tenant, _| next.contains_key(tenant));
         }
         at
+    }
+
+    /// Takes note of the tenants' shares. What has a position keeps it.
+    pub fn set_shares(&mut self, quotas: &Quotas) {
+        self.shares = Shares {
+            default: quotas.default.as_ref().and_then(|quota| quota.weight),
+            own: quotas.own.iter().map(|(tenant, quota)| (*tenant, quota.weight.unwrap_or(1))).collect(),
+        };
     }
 
     /// The position of a chunk that goes in front, because its jobs have waited before.
@@ -111,6 +151,21 @@ mod tests {
         positions.served(&line(), 512);
         assert_eq!(positions.place(&line(), tenant(2), 1), 512);
         assert_eq!(positions.place(&line(), tenant(1), 1), 128_000, "the heavy one stays behind its own work");
+    }
+
+    #[test]
+    fn a_share_of_four_gets_four_turns_for_one() {
+        let mut positions = Positions::default();
+        let mut quotas = Quotas::default();
+        quotas.own.insert(tenant(1), crate::quota::Quota::new().weight(4));
+        positions.set_shares(&quotas);
+        let heavy: Vec<i64> = (0..8).map(|_| positions.place(&line(), tenant(1), 1)).collect();
+        let light: Vec<i64> = (0..2).map(|_| positions.place(&line(), tenant(2), 1)).collect();
+        assert_eq!((heavy, light), (vec![0, 0, 0, 0, 1, 1, 1, 1], vec![0, 1]));
+        assert_eq!(positions.place(&line(), tenant(1), 128), 2);
+        assert_eq!(positions.place(&line(), tenant(1), 128), 34, "a chunk of 128 takes 32 positions");
+        positions.served(&line(), 1_000);
+        assert_eq!(positions.place(&line(), tenant(1), 1), 1_000);
     }
 
     #[test]

@@ -196,7 +196,9 @@ impl Saver {
                     }
                 },
             };
-            ready |= !status.is_terminal() || ended.finish.follow_up.is_some();
+            // Where a tenant may only have so many running, the next of its jobs may start now.
+            ready |=
+                !status.is_terminal() || ended.finish.follow_up.is_some() || self.store.limited(ended.tenant).running;
             let (output, error) = result_of(ended.open.unwrap_or(ended.finish.transition), status);
             self.watchers.event(|| JobEvent {
                 job,
@@ -219,7 +221,7 @@ impl Saver {
             return None;
         }
         let job: JobId = ended.finish.fence.job;
-        let record = self.store.get(Scope::All, &[job]).await.ok()?.pop()?;
+        let record = self.store.get(Scope::ENGINE, &[job]).await.ok()?.pop()?;
         let ours = record.node == Some(node) && record.attempt == ended.finish.attempt;
         (ours && record.status.is_terminal()).then_some(record.status)
     }

@@ -10,13 +10,16 @@ mod id;
 mod job;
 mod payload;
 mod priority;
+pub mod quota;
 mod retry;
 mod seal;
 mod sensitive;
 mod tenant;
+pub mod text;
 
 // Where it is kept.
 pub mod fair;
+pub mod health;
 pub mod memory;
 pub mod store;
 
@@ -61,6 +64,7 @@ pub use job::{
 pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};
 pub use priority::{Band, BandPolicy, BandShares, Priority};
+pub use quota::{Quota, QuotaExceeded, QuotaKind, Quotas, SubmitRate, TenantUse};
 pub use replay::{Pace, ReplayReport};
 pub use retry::{Phase, RetryPolicy};
 pub use seal::KeyError;
@@ -69,7 +73,28 @@ pub use seal::Opener;
 pub use sensitive::Sensitive;
 pub use service::{Batch, Builder, CheckedOut, JobService, Operator};
 pub use spawn::Spawned;
-pub use tenant::{Scope, SecurityContext, TenantId};
+pub use tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 pub use tokio_util::sync::CancellationToken;
 pub use watch::{JobEvent, JobView};
 pub use why::{Why, explain};
+
+/// Doors for tests of what comes from outside, which the service opens only behind a store.
+#[doc(hidden)]
+pub mod fuzzing {
+    use crate::payload::Payload;
+    use crate::{Error, InvalidInput, JobId, Limits, NewJob, SecurityContext, SubmitOptions, Timestamp};
+
+    /// What the service makes of a submit.
+    pub fn prepare(handler: &str, payload: Payload, options: SubmitOptions) -> Result<NewJob, InvalidInput> {
+        let wanted = crate::submit::Wanted { handler, queue: crate::DEFAULT_QUEUE, payload, options };
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let content_key = |handler: &str, tenant, payload: &Payload| crate::dedupe_key(handler, Some(tenant), payload);
+        let ctx = SecurityContext::system();
+        crate::submit::prepare(&ctx, JobId::from_i64(1), wanted, &Limits::default(), now, content_key)
+    }
+
+    /// Reads JSON as a type, with the errors that users see.
+    pub fn decode<T: serde::de::DeserializeOwned>(payload: &Payload, job: JobId) -> Result<T, Error> {
+        payload.decode().map_err(|source| Error::Output { job, source })
+    }
+}

@@ -26,6 +26,9 @@ const TIDY_EVERY: Duration = Duration::from_secs(2);
 /// How often ended jobs are removed.
 const CLEAN_EVERY: Duration = Duration::from_secs(10);
 
+/// How often it is looked who holds an old snapshot.
+const HELD_EVERY: Duration = Duration::from_secs(10);
+
 /// Steps of cleaning in a row while there is more: a node removes up to 10,000 jobs a second, and other maintenance
 /// still gets its turn.
 const CLEAN_STEPS: usize = 20;
@@ -91,7 +94,8 @@ impl Worker {
 
     /// Recovers, opens gates, expires and cleans, until the node stops.
     pub(crate) async fn look_after(self: Arc<Self>) {
-        let (mut recovered, mut tidied, mut cleaned, mut missing, mut compared) = (None, None, None, None, None);
+        let (mut recovered, mut tidied, mut cleaned, mut missing) = (None, None, None, None);
+        let (mut compared, mut held) = (None, None);
         let mut forgotten = HashMap::new();
         let missing_every = (self.config.handler_missing_after / 10).clamp(LOOK_EVERY, Duration::from_secs(60));
         let due = |last: &mut Option<Instant>, every: Duration| {
@@ -117,6 +121,9 @@ impl Worker {
             }
             if steps.is_ok() && due(&mut missing, missing_every) {
                 steps = self.give_up_on_missing_handlers().await;
+            }
+            if steps.is_ok() && due(&mut held, HELD_EVERY.min(self.config.held_snapshot_after)) {
+                steps = self.look_for_held_snapshots().await;
             }
             if let Err(error) = steps {
                 tracing::warn!(%error, "maintenance failed, trying again");
@@ -180,6 +187,26 @@ impl Worker {
         };
         self.store.finish(node, overdue.iter().map(release).collect()).await?;
         self.jobs_are_ready();
+        Ok(())
+    }
+
+    /// Warns of whoever keeps the store from removing dead rows, once for each of them.
+    async fn look_for_held_snapshots(&self) -> store::Result<()> {
+        if !self.config.maintenance {
+            return Ok(());
+        }
+        let found = self.store.held_snapshots(self.config.held_snapshot_after).await?;
+        let known = std::mem::replace(&mut *self.held.lock(), found.clone());
+        for held in found {
+            if !known.iter().any(|known| (&known.kind, &known.name) == (&held.kind, &held.name)) {
+                tracing::warn!(
+                    kind = held.kind,
+                    name = held.name,
+                    "{held}: dead rows cannot be removed until it ends ({})",
+                    held.fix()
+                );
+            }
+        }
         Ok(())
     }
 

@@ -1,10 +1,12 @@
 //! JSON that comes from outside: checked once at the edge, then carried as text. Also the content key of a job (SUB-7).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::error::InvalidInput;
 use crate::tenant::TenantId;
@@ -131,15 +133,14 @@ impl fmt::Debug for Payload {
 
 impl Serialize for Payload {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let raw: &serde_json::value::RawValue =
-            serde_json::from_str(self.as_str()).map_err(serde::ser::Error::custom)?;
+        let raw: &RawValue = serde_json::from_str(self.as_str()).map_err(serde::ser::Error::custom)?;
         raw.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Payload::from_store(raw.get()))
     }
 }
@@ -253,28 +254,35 @@ impl<'de> Deserialize<'de> for Checked {
 /// assert_eq!(dedupe_key("mail.send", None, &a), r#"mail.send::global::{"a":[2,{"c":3,"d":4}],"b":1}"#);
 /// ```
 pub fn dedupe_key(handler: &str, tenant: Option<TenantId>, payload: &Payload) -> String {
-    let sorted = match payload.decode::<serde_json::Value>() {
-        Ok(value) => sorted_json(&value),
-        Err(_) => payload.as_str().to_owned(),
-    };
+    // Text that a store kept and nobody checked may be anything: it is its own content.
+    let sorted = sorted_json(payload.as_str()).unwrap_or_else(|_| payload.as_str().to_owned());
     match tenant {
         Some(tenant) => format!("{handler}::{tenant}::{sorted}"),
         None => format!("{handler}::global::{sorted}"),
     }
 }
 
-/// JSON text with sorted keys, whatever map type serde_json was built with.
-fn sorted_json(value: &serde_json::Value) -> String {
-    use serde_json::Value;
-    match value {
-        Value::Array(items) => format!("[{}]", items.iter().map(sorted_json).collect::<Vec<_>>().join(",")),
-        Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.iter().collect();
-            fields.sort_unstable_by_key(|(key, _)| *key);
-            let fields = fields.into_iter().map(|(k, v)| format!("{}:{}", Value::from(k.as_str()), sorted_json(v)));
-            format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+/// The same JSON with sorted keys and no spaces. Numbers stay as they are written: as floating point, integers of twenty
+/// digits that differ would be equal, and a job would be taken for another one's duplicate.
+fn sorted_json(text: &str) -> serde_json::Result<String> {
+    let text = text.trim_matches([' ', '\n', '\r', '\t']);
+    match text.as_bytes().first() {
+        Some(b'[') => {
+            let items: Vec<&RawValue> = serde_json::from_str(text)?;
+            let items: Vec<String> = items.iter().map(|item| sorted_json(item.get())).collect::<Result<_, _>>()?;
+            Ok(format!("[{}]", items.join(",")))
         }
-        plain => plain.to_string(),
+        Some(b'{') => {
+            let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
+            let field = |(key, value): (String, &RawValue)| {
+                Ok(format!("{}:{}", serde_json::to_string(&key)?, sorted_json(value.get())?))
+            };
+            let fields: Vec<String> = fields.into_iter().map(field).collect::<serde_json::Result<_>>()?;
+            Ok(format!("{{{}}}", fields.join(",")))
+        }
+        // One spelling for text that can be escaped in several ways.
+        Some(b'"') => serde_json::to_string(&serde_json::from_str::<String>(text)?),
+        _ => serde_json::from_str::<&RawValue>(text).map(|value| value.get().to_owned()),
     }
 }
 
@@ -303,6 +311,15 @@ mod tests {
     fn the_limits_themselves_are_allowed() {
         assert!(Payload::check("input", format!("{}{}", "[".repeat(64), "]".repeat(64)), 1_000).is_ok());
         assert!(Payload::check("input", format!("\"{}\"", "x".repeat(998)), 1_000).is_ok());
+    }
+
+    /// SUB-7: numbers that floating point cannot tell apart are different contents.
+    #[test]
+    fn long_numbers_keep_their_digits_in_content_keys() {
+        let key = |text: &str| dedupe_key("h", None, &Payload::from_store(text));
+        assert_ne!(key("18446744073709551616"), key("18446744073709551617"));
+        assert_ne!(key("[0.10955168446744173709551615]"), key("[0.10955168446744175]"));
+        assert_eq!(key(r#" {"b": "\u0061", "a": 1.0 } "#), r#"h::global::{"a":1.0,"b":"a"}"#);
     }
 
     /// SEC-2: what does not fit is told without quoting it.

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -35,6 +36,22 @@ impl Worker {
         });
     }
 
+    /// Starts jobs of one claim. If its answer came too late for that, they are released: others have them, or may.
+    pub(crate) fn start_claimed(self: &Arc<Self>, jobs: Vec<ClaimedJob>, node: NodeId) {
+        if self.may_start(node) {
+            jobs.into_iter().for_each(|job| self.spawn_attempt(job, node));
+            return;
+        }
+        let worker = self.clone();
+        let rooms: Vec<Room> = jobs.iter().map(|job| Room::take(self, job)).collect();
+        self.handlers.spawn(async move {
+            for job in &jobs {
+                worker.finish(job, node, Duration::ZERO, Transition::Release, None).await;
+            }
+            drop(rooms);
+        });
+    }
+
     /// Runs a job to its end and hands the result over.
     pub(crate) async fn work(self: &Arc<Self>, mut job: ClaimedJob, node: NodeId) {
         let rules = self.rules(&job);
@@ -53,6 +70,9 @@ impl Worker {
         let outcome = self.attempt(&ctx, &handler).await;
         if !self.ended(&attempt) {
             // It overran its grace and was written off; whatever it returns now comes too late.
+            // (Or the job runs here a second time, after this node was declared dead; then there is nothing to count.)
+            let less = |overrun: usize| overrun.checked_sub(1);
+            let _ = self.overrun.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
             return;
         }
         // What it reported last belongs to what is kept of it, and after its end nothing more is accepted.
@@ -162,6 +182,7 @@ impl Worker {
             }
             let overdue = attempt.stopped_since().is_some_and(|since: Instant| since.elapsed() > grace);
             if overdue && self.ended(&attempt) {
+                self.overrun.fetch_add(1, Ordering::AcqRel);
                 tracing::warn!(job = %attempt.job.id, "job {}: its handler blocks its thread and is written off", attempt.job.id);
                 if let Some(outcome) = outcome_of(attempt.stop(), None, limit, 0) {
                     self.conclude(&attempt, &self.rules(&attempt.job), outcome).await;

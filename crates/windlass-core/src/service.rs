@@ -18,19 +18,21 @@ use crate::context::{JobContext, Stop};
 use crate::error::{BadItem, Error, InvalidInput, JobError};
 use crate::finish::Finisher;
 use crate::handler::{Function, HandlerOptions, JobHandler, Registry, Typed};
+use crate::health::HeldSnapshot;
 use crate::id::JobId;
 use crate::job::{BatchId, ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Status, SubmitOptions};
 use crate::lifecycle::Outcome;
 use crate::lookup::Lookups;
 use crate::payload::{Payload, dedupe_key};
 use crate::priority::BandPolicy;
+use crate::quota::{Quota, Quotas, TenantUse};
 use crate::seal::{Kind, Sealer, Seals, looks_sealed};
 use crate::spawn::{LocalJobs, Spawned};
 use crate::store::{
     self, AuditEntry, AuditFilter, CancelReply, Counts, NodeRecord, Pause, PauseTarget, ReplayReply, Store, Submitted,
 };
 use crate::submit::{BornLeased, Submitter, Wanted, check_name, prepare};
-use crate::tenant::{Scope, SecurityContext, TenantId};
+use crate::tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 use crate::watch::{JobEvent, JobView, Watchers};
 use crate::why::{Why, explain};
 use crate::worker::Worker;
@@ -473,9 +475,11 @@ impl JobService {
         Ok(resumed)
     }
 
-    /// The pauses in force.
-    pub async fn pauses(&self) -> Result<Vec<Pause>, Error> {
-        Ok(self.0.worker.store.pauses().await?)
+    /// The pauses in force that may hold the caller's jobs: its own, and those of handlers and of everything.
+    pub async fn pauses(&self, ctx: &SecurityContext) -> Result<Vec<Pause>, Error> {
+        let mut pauses = self.0.worker.store.pauses().await?;
+        pauses.retain(|pause| !matches!(pause.target, PauseTarget::Tenant(tenant) if tenant != ctx.tenant));
+        Ok(pauses)
     }
 
     /// The caller's dead letters, newest first (ERR-4).
@@ -573,6 +577,16 @@ impl JobService {
             detail,
         };
         Ok(self.0.worker.store.audit(entry).await?)
+    }
+
+    /// The policy that holds for the caller's tenant, with what it uses (BEY-8).
+    pub async fn usage(&self, ctx: &SecurityContext) -> Result<TenantUse, Error> {
+        let store = &self.0.worker.store;
+        let used = store.tenant_uses(ctx.scope()).await?.into_iter().find(|used| used.tenant == ctx.tenant);
+        match used {
+            Some(used) => Ok(used),
+            None => Ok(TenantUse::new(ctx.tenant, &store.quotas().await?)),
+        }
     }
 
     /// The registered processes.
@@ -680,6 +694,11 @@ impl JobService {
         &self.0.worker.config
     }
 
+    /// Who keeps the store from removing dead rows, as this node saw last (within the last ten seconds).
+    pub fn held_snapshots(&self) -> Vec<HeldSnapshot> {
+        self.0.worker.held.lock().clone()
+    }
+
     /// The store's time, as this process knows it.
     pub fn now(&self) -> Timestamp {
         self.0.worker.now()
@@ -713,16 +732,20 @@ impl JobService {
         worker.finisher().flush().await;
         worker.stopped.cancel();
         // What still runs (a blocked thread) is released with the node, which costs it nothing.
-        if let Err(error) = worker.store.deregister(worker.membership().node).await {
-            tracing::warn!(%error, "could not leave the cluster; the lease will run out");
-        }
+        let node = worker.membership().node;
+        worker.leave(node).await;
         runtimes.end().await;
+        // A heartbeat that was under way may have made another node of this process meanwhile; it has ended now.
+        if worker.membership().node != node {
+            worker.leave(worker.membership().node).await;
+        }
     }
 
-    /// Waits until nothing runs, or for `at_most`.
+    /// Waits until nothing runs or is about to, or for `at_most`. A claim under way counts: were its node to leave
+    /// meanwhile, its jobs would be recovered as if it had crashed.
     async fn drain(&self, at_most: Duration) -> bool {
         let quiet = async {
-            while self.running() > 0 {
+            while self.running() > 0 || !self.0.worker.is_quiet() {
                 let freed = self.0.worker.freed.notified();
                 tokio::select! {
                     () = freed => {}
@@ -1010,12 +1033,12 @@ impl std::fmt::Debug for JobService {
 /// The scope of an operator of the whole installation: every tenant's jobs. Kept apart from [`JobService`], so that no
 /// tenant's call can reach it by accident.
 #[derive(Clone, Debug)]
-pub struct Operator(JobService);
+pub struct Operator(JobService, Scope);
 
 impl JobService {
-    /// Acts on every tenant's jobs, for operators.
-    pub fn operator(&self) -> Operator {
-        Operator(self.clone())
+    /// Acts on every tenant's jobs, for who has the right to.
+    pub fn operator(&self, right: OperatorRight) -> Operator {
+        Operator(self.clone(), Scope::All(right))
     }
 }
 
@@ -1024,24 +1047,55 @@ impl Operator {
     pub async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Error> {
         self.0.limits().check_page(page)?;
         self.0.limits().check_filter(filter)?;
-        let mut records = self.0.worker().store.list(Scope::All, filter, page).await?;
+        let mut records = self.0.worker().store.list(self.1, filter, page).await?;
         self.0.worker().seals.open_records(&mut records).await;
         Ok(records)
     }
 
     /// How many jobs are in each status.
     pub async fn counts(&self) -> Result<Counts, Error> {
-        Ok(self.0.worker().store.counts(Scope::All).await?)
+        Ok(self.0.worker().store.counts(self.1).await?)
+    }
+
+    /// Sets what a tenant may use, or every tenant that has no policy of its own (`None`). Every node follows within
+    /// about a second; what is stored already stays (BEY-8).
+    pub async fn set_quota(&self, ctx: &SecurityContext, of: Option<TenantId>, quota: &Quota) -> Result<(), Error> {
+        quota.check()?;
+        self.0.worker().store.set_quota(of, Some(quota), ctx.actor()).await?;
+        self.0.worker().jobs_are_ready();
+        Ok(())
+    }
+
+    /// Takes a policy back: the default holds for the tenant again, or nothing is limited by default.
+    pub async fn clear_quota(&self, ctx: &SecurityContext, of: Option<TenantId>) -> Result<(), Error> {
+        self.0.worker().store.set_quota(of, None, ctx.actor()).await?;
+        self.0.worker().jobs_are_ready();
+        Ok(())
+    }
+
+    /// The policies in force.
+    pub async fn quotas(&self) -> Result<Quotas, Error> {
+        Ok(self.0.worker().store.quotas().await?)
+    }
+
+    /// What every tenant uses of what it may: those that have unfinished jobs or a policy of their own.
+    pub async fn tenants(&self) -> Result<Vec<TenantUse>, Error> {
+        Ok(self.0.worker().store.tenant_uses(self.1).await?)
     }
 
     /// Status events of every tenant.
     pub fn events(&self) -> Pin<Box<dyn Stream<Item = JobEvent> + Send>> {
-        self.0.worker().watchers.events(Scope::All)
+        self.0.worker().watchers.events(self.1)
+    }
+
+    /// Every pause in force.
+    pub async fn pauses(&self) -> Result<Vec<Pause>, Error> {
+        Ok(self.0.worker().store.pauses().await?)
     }
 
     /// The whole audit log.
     pub async fn audit_log(&self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Error> {
-        Ok(self.0.worker().store.audit_log(Scope::All, filter).await?)
+        Ok(self.0.worker().store.audit_log(self.1, filter).await?)
     }
 }
 
@@ -1097,6 +1151,6 @@ impl Operator {
 
     /// The data keys of every tenant.
     pub async fn keys(&self) -> Result<Vec<store::DataKeyRecord>, Error> {
-        Ok(self.0.worker().store.data_keys(Scope::All).await?)
+        Ok(self.0.worker().store.data_keys(self.1).await?)
     }
 }

@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::error::{InvalidInput, JobError};
+use crate::health::{Checkup, Finding, HeldSnapshot};
 use crate::id::{JobId, MachineSlot};
 use crate::job::{ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Progress, Status};
 use crate::payload::Payload;
+use crate::quota::{Quota, QuotaExceeded, Quotas, TenantUse};
 use crate::tenant::{Scope, TenantId};
 
 /// The durable half of Windlass. Every method is atomic: it happened, or it did not, or the error says
@@ -55,13 +57,15 @@ pub trait Store: Send + Sync + 'static {
     // ---- the life of a job
 
     /// Stores the jobs, in order, all or none, and answers for each with its id or that of the job that has its key.
+    /// Within the tenants' quotas: those of one tenant beyond its quota refuse the whole call.
     /// Jobs whose `start` is not ahead become ready (or blocked behind their ordering key); with `lease`, the plain
     /// ones are born leased to that node instead, with 0 failures, and are running.
     async fn submit(&self, submit: Submit) -> Result<Vec<Submitted>>;
 
     /// Takes at most `max` ready jobs under one new lease. First up to `quota[b]` of each band, then from the most
     /// urgent band on until `max`, and never more than a queue's own limit. Within a band: higher priority first, then
-    /// each tenant in its turn, then oldest first.
+    /// each tenant in its turn, then oldest first. Jobs of a tenant that has as many running as it may are passed over,
+    /// and do not count as more.
     async fn claim(&self, claim: Claim) -> Result<Claimed>;
 
     /// Carries out transitions, each only if the job is still in the lease it names (its fence). Answers in order.
@@ -128,6 +132,20 @@ pub trait Store: Send + Sync + 'static {
     /// The audit log, newest first.
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>>;
 
+    /// Sets or clears (`None`) the policy of a tenant, or the default one (`of` is `None`), with an audit entry
+    /// `QUOTA_SET` or `QUOTA_CLEARED`. Other processes follow within about a second.
+    async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()>;
+
+    /// The policies in force.
+    async fn quotas(&self) -> Result<Quotas>;
+
+    /// What the scope's tenants use: those that have unfinished jobs or a policy of their own, in order of tenant.
+    /// Reads all live jobs: for people, not for every submit.
+    async fn tenant_uses(&self, scope: Scope) -> Result<Vec<TenantUse>>;
+
+    /// What of a tenant is limited. Asked for every submitted job: answered from memory, as last heard.
+    fn limited(&self, tenant: TenantId) -> Limited;
+
     // ---- keys of sealed jobs (SEC-2); a store sees only wrapped ones
 
     /// The data keys of the scope's tenants, destroyed ones included.
@@ -182,6 +200,18 @@ pub trait Store: Send + Sync + 'static {
     /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many.
     async fn clean(&self, limit: usize) -> Result<usize>;
 
+    /// What keeps the store from removing dead rows, longer than this. Nothing where there is no such thing.
+    async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {
+        let _ = longer_than;
+        Ok(Vec::new())
+    }
+
+    /// Looks at the store itself: its settings, its schema, its room (BEY-10). Changes nothing.
+    async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
+        let _ = checkup;
+        Ok(Vec::new())
+    }
+
     /// Waits until something may have become ready through another process, or for ever. A hint: it may be late or
     /// early, and nothing depends on it.
     async fn wait_for_wake(&self) {
@@ -224,6 +254,9 @@ pub enum Error {
     /// The store has no room left. Nothing was written.
     #[error("the store is full: {0}")]
     Full(String),
+    /// A tenant's quota does not allow the submit. Nothing was written.
+    #[error(transparent)]
+    QuotaExceeded(#[from] QuotaExceeded),
     /// A field cannot be stored.
     #[error(transparent)]
     InvalidInput(#[from] InvalidInput),
@@ -243,6 +276,7 @@ impl Error {
             Error::Unavailable(_) => "unavailable",
             Error::Unknown(_) => "unknown_outcome",
             Error::Full(_) => "storage_full",
+            Error::QuotaExceeded(_) => "quota_exceeded",
             Error::InvalidInput(_) => "invalid_input",
             Error::Refused(_) => "refused",
             Error::Internal(_) => "internal_error",
@@ -327,6 +361,15 @@ pub struct NodeRecord {
     pub started_at: Timestamp,
     /// When it was last heard of.
     pub heartbeat_at: Timestamp,
+}
+
+/// What of a tenant is limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limited {
+    /// What it may submit.
+    pub submits: bool,
+    /// How many of its jobs run: then none may be born leased, because a claim decides which of them may start.
+    pub running: bool,
 }
 
 /// Jobs to store.
@@ -538,6 +581,8 @@ pub struct Whereabouts {
     pub pauses: Vec<Pause>,
     /// The registered nodes.
     pub nodes: Vec<NodeRecord>,
+    /// For a ready job of a tenant whose running jobs are limited: how many run, and how many may.
+    pub cap: Option<(u64, u64)>,
 }
 
 /// A queue that has ready jobs.
@@ -630,7 +675,7 @@ pub struct AuditEntry {
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
     /// What: `JOB_SUBMITTED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
-    /// `RESUMED`, `JOB_SUCCEEDED`.
+    /// `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`.
     pub action: String,
     /// On what: a job id, a pause target, a filter.
     pub target: String,

@@ -15,6 +15,7 @@ use crate::id::JobId;
 use crate::job::{NewJob, Start, SubmitOptions, UniqueWithin};
 use crate::payload::{MAX_DEPTH, Payload, nesting};
 use crate::priority::Priority;
+use crate::quota::{Amount, QuotaExceeded, QuotaKind};
 use crate::store::{self, LeaseId, NodeId, Store, Submit, Submitted};
 use crate::tenant::{SecurityContext, TenantId};
 
@@ -282,10 +283,41 @@ impl Callers {
     }
 }
 
-/// Stores the jobs of several callers at once and answers each.
+/// Stores the jobs of several callers and answers each.
 async fn write(store: &dyn Store, local: &dyn BornLeased, entries: Vec<Entry>) {
-    let (callers, jobs): (Vec<_>, Vec<_>) = entries.into_iter().map(|e| ((e.jobs.len(), e.reply), e.jobs)).unzip();
-    let jobs: Vec<NewJob> = jobs.into_iter().flatten().collect();
+    let mut alone = Vec::new();
+    write_together(store, local, entries, &mut alone).await;
+    for entry in alone {
+        write_together(store, local, vec![entry], &mut Vec::new()).await;
+    }
+}
+
+/// Stores the jobs of several callers in one write. Where the quota of a tenant does not allow all of them, only callers
+/// of that tenant are refused, and of those only the ones that do not fit, or that shall be tried alone.
+async fn write_together(store: &dyn Store, local: &dyn BornLeased, entries: Vec<Entry>, alone: &mut Vec<Entry>) {
+    let mut waiting = entries;
+    // Each round has fewer callers than the one before.
+    while !waiting.is_empty() {
+        let limited =
+            waiting.len() > 1 && waiting.iter().flat_map(|e| &e.jobs).any(|j| store.limited(j.tenant).submits);
+        // The jobs are needed again only if somebody's quota can refuse the write.
+        let again: Vec<Vec<NewJob>> = match limited {
+            true => waiting.iter().map(|entry| entry.jobs.clone()).collect(),
+            false => Vec::new(),
+        };
+        let (callers, jobs): (Vec<_>, Vec<_>) = waiting.into_iter().map(|e| ((e.jobs.len(), e.reply), e.jobs)).unzip();
+        match store_jobs(store, local, jobs.into_iter().flatten().collect()).await {
+            Err(store::Error::QuotaExceeded(over)) if limited => {
+                let entries = callers.into_iter().zip(again).map(|((_, reply), jobs)| Entry { jobs, reply });
+                waiting = refuse_some(entries.collect(), &over, alone);
+            }
+            answer => return answer_all(callers, answer),
+        }
+    }
+}
+
+/// Stores jobs, and starts here what may start here.
+async fn store_jobs(store: &dyn Store, local: &dyn BornLeased, jobs: Vec<NewJob>) -> store::Result<Vec<Submitted>> {
     let reservation = local.reserve(&jobs);
     let lease = reservation.as_ref().map(|r| (r.node, r.lease));
     // Only what starts here is needed again after the write.
@@ -298,12 +330,21 @@ async fn write(store: &dyn Store, local: &dyn BornLeased, entries: Vec<Entry>) {
     if let Some(reservation) = reservation {
         local.start(reservation, if answer.is_ok() { here } else { Vec::new() });
     }
+    if answer.is_ok() {
+        local.stored(elsewhere);
+    }
+    answer
+}
+
+/// Whom to tell, and for how many jobs.
+type Caller = (usize, oneshot::Sender<Result<Vec<Submitted>, store::Error>>);
+
+fn answer_all(callers: Vec<Caller>, answer: store::Result<Vec<Submitted>>) {
+    // A caller may have gone; the jobs are stored all the same.
     match answer {
         Ok(submitted) => {
-            local.stored(elsewhere);
             let mut submitted = submitted.into_iter();
             for (jobs, reply) in callers {
-                // The caller may have gone; the jobs are stored all the same.
                 let _ = reply.send(Ok(submitted.by_ref().take(jobs).collect()));
             }
         }
@@ -313,6 +354,43 @@ async fn write(store: &dyn Store, local: &dyn BornLeased, entries: Vec<Entry>) {
             }
         }
     }
+}
+
+/// Callers that are tried alone after a refusal: a repeat of what is stored already needs no room, but only the store can
+/// tell. More of them are refused, so that one tenant's repeats do not hold the others up.
+const TRIED_ALONE: usize = 8;
+
+/// Refuses the callers that do not fit into what the quota still allows, and returns the others.
+fn refuse_some(entries: Vec<Entry>, over: &QuotaExceeded, alone: &mut Vec<Entry>) -> Vec<Entry> {
+    let mut room = over.room;
+    let (mut kept, mut refused) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let mut wanted = Amount::default();
+        for job in entry.jobs.iter().filter(|job| job.tenant == over.tenant) {
+            wanted.add(job.payload.as_str().len());
+        }
+        let wanted = if over.quota == QuotaKind::Bytes { wanted.bytes } else { wanted.jobs };
+        match room.checked_sub(wanted) {
+            Some(rest) => {
+                room = rest;
+                kept.push(entry);
+            }
+            None => refused.push(entry),
+        }
+    }
+    if refused.is_empty() {
+        // All should fit: the room was gone when the store looked. The next write must be a smaller one all the same.
+        let last = kept.iter().rposition(|entry| entry.jobs.iter().any(|job| job.tenant == over.tenant));
+        refused.extend(last.map(|last| kept.remove(last)));
+    }
+    for entry in refused {
+        if alone.len() < TRIED_ALONE && entry.jobs.iter().any(|job| !job.is_plain()) {
+            alone.push(entry);
+        } else {
+            let _ = entry.reply.send(Err(over.clone().into()));
+        }
+    }
+    kept
 }
 
 impl Elsewhere {
@@ -367,6 +445,26 @@ mod tests {
             callers.left(1);
         });
         assert_eq!(callers.expected(), 0, "those who have gone are soon forgotten");
+    }
+
+    #[test]
+    fn only_the_callers_beyond_a_quota_are_refused() {
+        let (a, b) = (TenantId(Uuid::from_u128(1)), TenantId(Uuid::from_u128(2)));
+        let entry = |tenant: TenantId, jobs: usize, options: SubmitOptions| {
+            let (reply, answer) = oneshot::channel();
+            let job = NewJob { tenant, ..prepared(options).expect("good") };
+            (Entry { jobs: vec![job; jobs], reply }, answer)
+        };
+        let plain = SubmitOptions::new;
+        let keyed = || SubmitOptions::new().idempotency_key("k");
+        let callers = [(a, 2, plain()), (b, 50, plain()), (a, 4, plain()), (a, 1, plain()), (a, 9, keyed())];
+        let (entries, mut answers): (Vec<_>, Vec<_>) = callers.into_iter().map(|(t, n, o)| entry(t, n, o)).unzip();
+        let over = QuotaExceeded::new(a, QuotaKind::Queued, 10, 3, None);
+        let mut alone = Vec::new();
+        let kept: Vec<usize> = refuse_some(entries, &over, &mut alone).iter().map(|entry| entry.jobs.len()).collect();
+        assert_eq!(kept, [2, 50, 1], "what fits, and all of the other tenant");
+        assert_eq!(alone.len(), 1, "what may be there already is tried alone");
+        assert!(matches!(answers[2].try_recv(), Ok(Err(store::Error::QuotaExceeded(told))) if told == over));
     }
 
     #[test]

@@ -96,21 +96,66 @@ impl SecurityContext {
     }
 }
 
+/// The right to act on every tenant's jobs. No caller of a tenant has it: a program takes it by name, in the one place
+/// where it has established that whoever asks operates the whole installation.
+///
+/// Without it there is no scope but a tenant's:
+///
+/// ```compile_fail,E0308
+/// use windlass_core::Scope;
+/// let everyone: Scope = Scope::All;
+/// ```
+///
+/// ```compile_fail,E0423
+/// use windlass_core::{OperatorRight, Scope};
+/// let everyone = Scope::All(OperatorRight(()));
+/// ```
+///
+/// and no read without a scope:
+///
+/// ```compile_fail,E0061
+/// use windlass_core::{MemoryStore, store::Store};
+/// # async fn read() {
+/// let counts = MemoryStore::new().counts().await;
+/// # }
+/// ```
+///
+/// An operator's program asks for it:
+///
+/// ```
+/// use windlass_core::{OperatorRight, Scope, TenantId};
+/// let everyone = Scope::All(OperatorRight::assume());
+/// assert!(everyone.covers(TenantId::ROOT));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperatorRight(());
+
+impl OperatorRight {
+    /// Takes the right. For command lines on the machine itself, and for routes with an authorisation of their own;
+    /// never for something a request carries.
+    pub const fn assume() -> Self {
+        OperatorRight(())
+    }
+}
+
 /// Which jobs a read or write may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The jobs of one tenant.
     Tenant(TenantId),
     /// Every tenant's jobs: for the engine and for operators of the whole installation.
-    All,
+    All(OperatorRight),
 }
 
 impl Scope {
+    /// The engine's own: it runs the jobs of everyone.
+    pub(crate) const ENGINE: Scope = Scope::All(OperatorRight(()));
+
     /// Whether jobs of `tenant` are inside.
     pub fn covers(self, tenant: TenantId) -> bool {
         match self {
             Scope::Tenant(own) => own == tenant,
-            Scope::All => true,
+            Scope::All(_) => true,
         }
     }
 
@@ -118,7 +163,7 @@ impl Scope {
     pub fn tenant(self) -> Option<TenantId> {
         match self {
             Scope::Tenant(tenant) => Some(tenant),
-            Scope::All => None,
+            Scope::All(_) => None,
         }
     }
 }

@@ -150,7 +150,7 @@ impl Watchers {
             let ids: Vec<JobId> = watched.keys().copied().collect();
             for ids in ids.chunks(LOOK_JOBS) {
                 // A failed look is repeated in a moment; watchers keep what they have.
-                let Ok(records) = store.get(Scope::All, ids).await else { continue };
+                let Ok(records) = store.get(Scope::ENGINE, ids).await else { continue };
                 for mut record in records {
                     // Nobody waits here for the keys of another tenant: the next look shows it.
                     if !seals.is_at_hand(&record) {

@@ -53,6 +53,13 @@ pub enum Why {
         /// The handler.
         handler: String,
     },
+    /// Its tenant has as many jobs running as it may.
+    TenantAtCap {
+        /// Jobs that run.
+        running: u64,
+        /// Jobs that may.
+        limit: u64,
+    },
     /// Every node that could run it is full.
     NodesAreFull {
         /// Jobs they run now.
@@ -103,6 +110,9 @@ pub fn explain(facts: &Whereabouts) -> Why {
     if able.is_empty() {
         return Why::NoNodeHasHandler { handler: job.handler.clone() };
     }
+    if let Some((running, limit)) = facts.cap.filter(|(running, limit)| running >= limit) {
+        return Why::TenantAtCap { running, limit };
+    }
     let (running, capacity) = able.iter().fold((0, 0), |(r, c), n| (r + n.running, c + n.info.capacity));
     if running >= capacity {
         return Why::NodesAreFull { running, capacity };
@@ -138,6 +148,9 @@ impl std::fmt::Display for Why {
             Why::OrderingKeyHeld { key, by: Some(job) } => write!(f, "job {job} holds its ordering key `{key}`"),
             Why::OrderingKeyHeld { key, by: None } => write!(f, "its ordering key `{key}` is changing hands"),
             Why::NoNodeHasHandler { handler } => write!(f, "no live node has the handler `{handler}`"),
+            Why::TenantAtCap { running, limit } => {
+                write!(f, "its tenant may have {limit} jobs running, and {running} run")
+            }
             Why::NodesAreFull { running, capacity } => {
                 write!(f, "every node that has its handler is full ({running} of {capacity} slots)")
             }

@@ -16,6 +16,7 @@ use crate::config::{Config, DEFAULT_QUEUE};
 use crate::context::{Attempt, AttemptLink, JobContext, Stop};
 use crate::finish::Finisher;
 use crate::handler::Registry;
+use crate::health::HeldSnapshot;
 use crate::id::{IdGenerator, JobId};
 use crate::job::{ClaimedJob, NewJob, Progress};
 use crate::payload::Payload;
@@ -41,6 +42,8 @@ pub(crate) struct Worker {
     pub(crate) handlers: tokio::runtime::Handle,
     membership: RwLock<Arc<Membership>>,
     slots: Slots,
+    /// Attempts that were written off and still have a slot.
+    pub(crate) overrun: AtomicUsize,
     /// Jobs in use per handler that has a limit.
     in_use: HashMap<String, AtomicUsize>,
     running: Mutex<HashMap<JobId, Arc<Attempt>>>,
@@ -57,6 +60,8 @@ pub(crate) struct Worker {
     pub(crate) idle: AtomicBool,
     /// What the last looks found for maintenance to do.
     pub(crate) chores: Chores,
+    /// What holds an old snapshot in the store, as last seen.
+    pub(crate) held: Mutex<Vec<HeldSnapshot>>,
     /// Whether the next claim looks at all queues: something is known to be in one that is looked at now and then.
     pub(crate) look_everywhere: AtomicBool,
     /// Something may be ready.
@@ -130,6 +135,7 @@ impl Worker {
         let worker = Arc::new_cyclic(|this| Worker {
             this: this.clone(),
             slots: Slots(AtomicUsize::new(config.concurrency)),
+            overrun: AtomicUsize::new(0),
             store,
             registry,
             seals,
@@ -148,6 +154,7 @@ impl Worker {
             backlog: AtomicBool::new(true),
             idle: AtomicBool::new(false),
             chores: Chores::default(),
+            held: Mutex::default(),
             look_everywhere: AtomicBool::new(false),
             wake: Notify::new(),
             wake_maintenance: Notify::new(),
@@ -194,6 +201,13 @@ impl Worker {
             self.slots.give(slots);
             self.freed.notify_one();
         }
+    }
+
+    /// Whether nothing is under way: no claim, no leased submit, no attempt that has begun or is about to. Attempts that
+    /// were written off do not count; nobody knows when they end.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let in_use = self.config.concurrency.saturating_sub(self.slots.free());
+        in_use <= self.overrun.load(Ordering::Acquire)
     }
 
     /// How many more jobs of a handler may run here; `None` without a limit.
@@ -376,11 +390,9 @@ impl Worker {
     pub(crate) async fn keep_alive(self: Arc<Self>) {
         while !self.stopped.is_cancelled() {
             self.beat().await;
-            // With jobs running, cancels from other nodes should be heard of soon.
-            let calm = self.config.lease / 3;
-            let every = if self.running() > 0 { calm.min(Duration::from_secs(1)) } else { calm };
+            let next = next_beat(self.config.lease, self.membership().unrenewed(), self.running() > 0);
             tokio::select! {
-                () = tokio::time::sleep(every) => {}
+                () = tokio::time::sleep(next) => {}
                 () = self.wake_heartbeat.notified() => {}
                 () = self.stopped.cancelled() => {}
             }
@@ -397,8 +409,19 @@ impl Worker {
     async fn beat(&self) {
         let membership = self.membership();
         let asked = Instant::now();
+        let late = late_in(self.config.lease, membership.unrenewed());
         let beat = self.store.heartbeat(membership.node, self.running());
-        match tokio::time::timeout(self.config.lease / 3, beat).await {
+        let mut beat = std::pin::pin!(tokio::time::timeout(self.config.lease / 3, beat));
+        let answer = tokio::select! {
+            biased;
+            answer = &mut beat => answer,
+            // Before the store can give the jobs away, they are stopped here, by this process's own clock.
+            () = tokio::time::sleep(late) => {
+                self.stop_all(membership.node, Stop::LeaseLost);
+                beat.await
+            }
+        };
+        match answer {
             Ok(Ok(Beat::Alive { cancels })) => {
                 *membership.renewed.lock() = asked;
                 for Fence { job, lease } in cancels {
@@ -412,8 +435,7 @@ impl Worker {
                 } else {
                     tracing::warn!("the heartbeat timed out");
                 }
-                // Before the store can give the jobs away, they are stopped here, by this process's own clock.
-                if membership.renewed.lock().elapsed() > self.config.lease * 2 / 3 {
+                if is_late(self.config.lease, membership.unrenewed()) {
                     self.stop_all(membership.node, Stop::LeaseLost);
                 }
             }
@@ -422,7 +444,13 @@ impl Worker {
 
     /// Whether the node was renewed lately enough to take jobs.
     pub(crate) fn is_renewed(&self) -> bool {
-        self.membership().renewed.lock().elapsed() <= self.config.lease * 2 / 3
+        !is_late(self.config.lease, self.membership().unrenewed())
+    }
+
+    /// Whether jobs that were claimed for `node` may start: it is still this process, and was renewed lately. A claim
+    /// may have been answered late.
+    pub(crate) fn may_start(&self, node: NodeId) -> bool {
+        self.membership().node == node && self.is_renewed()
     }
 
     /// The store has given this node's jobs to others: stops them and becomes a new node.
@@ -436,9 +464,18 @@ impl Worker {
         match Membership::register(&*self.store, &self.config, &self.registry).await {
             Ok(membership) => {
                 *self.membership.write() = Arc::new(membership);
+                // Once more, for what began while it registered.
+                self.stop_all(old.node, Stop::LeaseLost);
                 self.wake.notify_one();
             }
             Err(error) => tracing::warn!(%error, "could not register again, trying at the next heartbeat"),
+        }
+    }
+
+    /// Ends a node of this process: what it still holds is released.
+    pub(crate) async fn leave(&self, node: NodeId) {
+        if let Err(error) = self.store.deregister(node).await {
+            tracing::warn!(%error, "could not leave the cluster; the lease will run out");
         }
     }
 
@@ -497,14 +534,15 @@ impl AttemptLink for Worker {
 
 impl BornLeased for Worker {
     fn reserve(&self, jobs: &[NewJob]) -> Option<Reservation> {
-        if !self.config.workers || self.backlog.load(Ordering::Acquire) || self.stopping.is_cancelled() {
+        if !self.config.workers || self.backlog.load(Ordering::Acquire) {
             return None;
         }
         let here = jobs.iter().filter(|job| is_born_leased(job));
         let mut wanted = 0;
         for job in here {
             let handler = self.registry.get(&job.handler)?;
-            if handler.options.concurrency.is_some() || self.paused(&job.handler, job.tenant).is_some() {
+            let held_back = self.paused(&job.handler, job.tenant).is_some() || self.store.limited(job.tenant).running;
+            if handler.options.concurrency.is_some() || held_back {
                 return None;
             }
             wanted += 1;
@@ -513,7 +551,8 @@ impl BornLeased for Worker {
             return None;
         }
         let slots = self.take_slots(wanted);
-        if slots < wanted {
+        // Asked with the slots taken: whoever ends the node waits for slots, then no leased submit is missed.
+        if slots < wanted || self.stopping.is_cancelled() {
             self.free_slots(slots);
             return None;
         }
@@ -525,10 +564,8 @@ impl BornLeased for Worker {
         self.free_slots(reservation.slots - jobs.len());
         let now = self.now();
         let this = self.this.upgrade().expect("a worker that starts jobs is alive");
-        for job in jobs {
-            let job = claimed(job, reservation.lease, now);
-            this.spawn_attempt(job, reservation.node);
-        }
+        let jobs = jobs.into_iter().map(|job| claimed(job, reservation.lease, now));
+        this.start_claimed(jobs.collect(), reservation.node);
     }
 
     fn stored(&self, jobs: Elsewhere) {
@@ -541,6 +578,28 @@ impl BornLeased for Worker {
             self.wake_maintenance.notify_one();
             self.store.wake_others();
         }
+    }
+}
+
+/// Whether a node that has not been renewed for so long must not start jobs and must stop those it runs.
+fn is_late(lease: Duration, unrenewed: Duration) -> bool {
+    unrenewed >= lease * 2 / 3
+}
+
+/// How long a node may wait for the answer to a heartbeat before it stops its jobs. One that is late already, because
+/// its process stood still, still has a moment for an answer: it may well be in time.
+fn late_in(lease: Duration, unrenewed: Duration) -> Duration {
+    (lease * 2 / 3).saturating_sub(unrenewed).max(lease / 10)
+}
+
+/// How long after a heartbeat the next one follows. With jobs running, cancels from other nodes should be heard of soon;
+/// and a node that is about to be late does not sleep through that moment.
+fn next_beat(lease: Duration, unrenewed: Duration, busy: bool) -> Duration {
+    let calm = lease / 3;
+    let every = if busy { calm.min(Duration::from_secs(1)) } else { calm };
+    match (lease * 2 / 3).saturating_sub(unrenewed) {
+        Duration::ZERO => every,
+        left => every.min(left),
     }
 }
 
@@ -588,6 +647,13 @@ impl Membership {
     }
 }
 
+impl Membership {
+    /// How long ago the last heartbeat was asked for that was answered.
+    fn unrenewed(&self) -> Duration {
+        self.renewed.lock().elapsed()
+    }
+}
+
 impl StoreTime {
     fn now(&self) -> Timestamp {
         let (time, at) = *self.0.lock();
@@ -612,6 +678,10 @@ impl Slots {
         taken
     }
 
+    fn free(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
     fn give(&self, slots: usize) {
         self.0.fetch_add(slots, Ordering::AcqRel);
     }
@@ -625,4 +695,38 @@ fn host_name() -> String {
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "localhost".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a node stops its jobs that is renewed at 0 and never again; `hangs` says of each heartbeat whether it is
+    /// refused at once or never answered.
+    fn stops_at(lease: Duration, busy: bool, hangs: &[bool]) -> Duration {
+        let mut now = Duration::ZERO;
+        for hang in hangs {
+            now += next_beat(lease, now, busy);
+            let late = late_in(lease, now);
+            if *hang && late < lease / 3 {
+                return now + late;
+            }
+            now += if *hang { lease / 3 } else { Duration::ZERO };
+            if is_late(lease, now) {
+                return now;
+            }
+        }
+        panic!("{lease:?}: still running its jobs at {now:?}");
+    }
+
+    #[test]
+    fn however_heartbeats_fail_jobs_are_stopped_before_the_lease_ends() {
+        for lease in [500, 1_000, 3_000, 10_000, 60_000].map(Duration::from_millis) {
+            for (busy, pattern) in [true, false].into_iter().flat_map(|busy| (0..1_u32 << 10).map(move |p| (busy, p))) {
+                let hangs: Vec<bool> = (0..200).map(|n| pattern & (1 << (n % 10)) != 0).collect();
+                let stopped = stops_at(lease, busy, &hangs);
+                assert!(stopped < lease * 9 / 10, "lease {lease:?}, pattern {pattern:b}: stopped at {stopped:?}");
+            }
+        }
+    }
 }

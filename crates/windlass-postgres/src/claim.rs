@@ -43,6 +43,7 @@ pub(crate) async fn claim(store: &PgStore, claim: Claim) -> Result<Claimed> {
                 (&plan.hints, Type::INT8_ARRAY),
                 (&plan.chunk, Type::INT4),
                 (&plan.sweep, Type::BOOL),
+                (&store.shared.quotas.quotas().has_caps(), Type::BOOL),
             ],
         )
         .await?;

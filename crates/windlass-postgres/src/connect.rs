@@ -319,6 +319,9 @@ impl Failure {
                 false => Failure::Lost(Error::Internal(chain(&error))),
             };
         };
+        if db.code().code() == "WQ001" {
+            return Failure::Answered(crate::quota::exceeded(db.detail().unwrap_or_default()));
+        }
         let code = db.code();
         // Details of refused data (classes 22 and 23) repeat the data, which must not reach logs.
         let repeats_data = code.code().starts_with("22") || code.code().starts_with("23");

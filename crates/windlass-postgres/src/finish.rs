@@ -21,20 +21,29 @@ pub(crate) async fn finish(store: &PgStore, node: NodeId, finishes: Vec<Finish>)
     let pool = &store.shared.pools.finish;
     let mut answers = vec![Finished::Fenced; finishes.len()];
     let (successes, mut others) = Successes::pick(store, node, &finishes);
+    let split = successes.is_some();
     if let Some(successes) = successes {
         let row = pool.query_one(Access::Write, successes.sql(), &successes.params()).await?;
         others.extend(successes.answers(&row, &mut answers));
     }
     if !others.is_empty() {
         let batch = Batch::new(node, &finishes, others)?;
-        let row = pool.query_one(Access::Write, batch.sql(), &batch.params()).await?;
-        batch.answers(&row, &mut answers);
+        let row = pool.query_one(Access::Write, batch.sql(), &batch.params()).await;
+        batch.answers(&row.map_err(|error| if split { partly_written(error) } else { error })?, &mut answers);
     }
     store.know_lines(finishes.iter().filter_map(|finish| finish.follow_up.as_deref()));
     store.know_routes(&finishes);
     let keys = store.let_go(&finishes, &answers);
     pass_on(store, keys).await;
     Ok(answers)
+}
+
+/// The successes have been committed: whoever repeats the call finds them fenced, and must know that they may be his.
+fn partly_written(error: Error) -> Error {
+    match error {
+        Error::Unavailable(why) => Error::Unknown(format!("a part was written, the rest was not: {why}")),
+        other => other,
+    }
 }
 
 /// Ordering keys to pass on: known ones, and jobs whose key this process does not know.

@@ -7,10 +7,12 @@
 
 mod claim;
 mod connect;
+mod examine;
 mod finish;
 mod keys;
 mod maintain;
 mod migrate;
+mod quota;
 mod read;
 mod server;
 mod steer;
@@ -32,14 +34,15 @@ use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
 use windlass_core::fair::Line;
+use windlass_core::health::{Checkup, Finding, HeldSnapshot};
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    LeaseId, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
     ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Scope, Status, TenantId,
-    Timestamp,
+    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope, Status,
+    TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;
@@ -168,6 +171,7 @@ struct Inner {
     pub(crate) cursors: Cursors,
     pub(crate) wake: Wake,
     pub(crate) walls: Walls,
+    pub(crate) quotas: quota::Known,
     /// What this process knows of the jobs it holds, so that a finish need not look it up.
     held: Mutex<HashMap<i64, Held>>,
     runtime: Option<Runtime>,
@@ -244,6 +248,7 @@ impl PgStore {
             cursors: Cursors::default(),
             wake,
             walls: Walls::Down("nobody has looked yet".into()),
+            quotas: quota::Known::default(),
             held: Mutex::default(),
             runtime: Some(runtime),
         };
@@ -258,6 +263,7 @@ impl PgStore {
             maintain::make_weeks(&store).await?;
         }
         store.sync_lines().await?;
+        quota::refresh(&store).await?;
         Ok(store)
     }
 
@@ -490,6 +496,22 @@ impl Store for PgStore {
         keys::destroy(self, tenant).await
     }
 
+    async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
+        quota::set(self, of, quota, by).await
+    }
+
+    async fn quotas(&self) -> Result<Quotas> {
+        Ok((*quota::refresh(self).await?).clone())
+    }
+
+    async fn tenant_uses(&self, scope: Scope) -> Result<Vec<TenantUse>> {
+        quota::uses(self, scope).await
+    }
+
+    fn limited(&self, tenant: TenantId) -> Limited {
+        self.shared.quotas.limited(tenant)
+    }
+
     async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {
         maintain::survey(self, lease, queues).await
     }
@@ -512,6 +534,14 @@ impl Store for PgStore {
 
     async fn clean(&self, limit: usize) -> Result<usize> {
         maintain::clean(self, limit).await
+    }
+
+    async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {
+        examine::held_snapshots(self, longer_than).await
+    }
+
+    async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
+        examine::examine(self, checkup).await
     }
 
     async fn wait_for_wake(&self) {

@@ -30,6 +30,7 @@ struct CursorState {
     due: Option<Timestamp>,
     due_swept: Option<Instant>,
     folded: Option<Instant>,
+    corrected: Option<Instant>,
     weeks: Option<Instant>,
 }
 
@@ -39,6 +40,8 @@ const DUE_SWEEP: Duration = Duration::from_secs(2);
 const DUE_LAG: Duration = Duration::from_secs(5);
 /// How often counter deltas are folded, so that counts read few rows.
 const FOLD_EVERY: Duration = Duration::from_secs(5);
+/// How often the counts of limited tenants are compared with what is there.
+const CORRECT_EVERY: Duration = Duration::from_secs(30);
 /// How many delta rows at once.
 const FOLD_ROWS: i32 = 10_000;
 /// How often partitions are looked after.
@@ -139,6 +142,9 @@ pub(crate) async fn survey(store: &PgStore, lease: Duration, queues: &[String]) 
         (&Time(due_from(store, false)), Type::TIMESTAMPTZ),
     ];
     let row = store.shared.pools.maintain.query_one(Access::Read, include_str!("sql/survey.sql"), &params).await?;
+    if store.shared.quotas.is_old(row.get::<_, Option<i64>>(8).unwrap_or(0)) {
+        crate::quota::refresh(store).await?;
+    }
     let targets: Vec<String> = row.get(0);
     let bys: Vec<String> = row.get(1);
     let reasons: Vec<String> = row.get(2);
@@ -216,6 +222,7 @@ async fn pass_on_ended(store: &PgStore, limit: usize) -> Result<usize> {
 
 pub(crate) async fn clean(store: &PgStore, limit: usize) -> Result<usize> {
     fold_if_due(store).await;
+    correct_use_if_due(store).await;
     look_after_weeks(store).await;
     let mut budget = limit.saturating_mul(SCAN_FACTOR).max(SCAN_LEAST);
     let mut removed = 0;
@@ -261,6 +268,24 @@ async fn fold_if_due(store: &PgStore) {
     let sql = include_str!("sql/fold_counters.sql");
     if let Err(error) = store.shared.pools.maintain.query(Access::Write, sql, &params).await {
         tracing::debug!(%error, "counters were not folded; it will be tried again");
+    }
+}
+
+/// Compares the counts of limited tenants with what is there now and then.
+async fn correct_use_if_due(store: &PgStore) {
+    if store.shared.quotas.quotas().is_empty() {
+        return;
+    }
+    {
+        let mut cursors = store.shared.cursors.0.lock();
+        if cursors.corrected.is_some_and(|at| at.elapsed() < CORRECT_EVERY) {
+            return;
+        }
+        cursors.corrected = Some(Instant::now());
+    }
+    let sql = include_str!("sql/correct_use.sql");
+    if let Err(error) = store.shared.pools.maintain.query(Access::Write, sql, &[]).await {
+        tracing::debug!(%error, "the use of quotas was not looked at; it will be tried again");
     }
 }
 

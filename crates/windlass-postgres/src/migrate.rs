@@ -27,6 +27,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!(6, "0006_maintain"),
     migration!(7, "0007_walls"),
     migration!(8, "0008_keys"),
+    migration!(9, "0009_quotas"),
+    migration!(10, "0010_health"),
 ];
 
 /// Where the versions are kept. Made before the first migration, so that it is there to be asked.
@@ -127,6 +129,10 @@ pub(crate) async fn migrate(pool: &Pool) -> Result<SchemaStatus> {
     let walls: String = pool.query_one(Access::Read, "select windlass.walls()", &[]).await?.get(0);
     if !before.is_current() || walls != "up" {
         raise_walls(pool).await?;
+    }
+    if before.found < before.wanted {
+        // So that `windlass doctor` can tell what someone changes from now on.
+        pool.query(Access::Write, "select windlass.note_schema()", &[]).await?;
     }
     Ok(SchemaStatus { found: wanted(), wanted: wanted() })
 }

@@ -327,7 +327,8 @@ pub(crate) async fn whereabouts(store: &PgStore, scope: Scope, id: JobId) -> Res
     });
     let nodes = crate::maintain::nodes(store).await?;
     let now = store.store_time().await?;
-    Ok(Some(Whereabouts { now, record, ahead, key_holder, pauses, nodes }))
+    let cap = if ahead.is_some() { crate::quota::cap(store, record.tenant).await? } else { None };
+    Ok(Some(Whereabouts { now, record, ahead, key_holder, pauses, nodes, cap }))
 }
 
 pub(crate) async fn waiting_queues(store: &PgStore) -> Result<Vec<WaitingQueue>> {

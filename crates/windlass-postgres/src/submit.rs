@@ -9,6 +9,7 @@ use windlass_core::store::{CHUNK_JOBS, Error, LeaseId, NodeId, Result, Submit, S
 use windlass_core::{JobId, NewJob, Priority, Start};
 
 use crate::connect::{Access, Conn, Failure, Param};
+use crate::quota::{self, Wanted};
 use crate::types::{Json, JsonText, Time, micros};
 use crate::{Held, PgStore};
 
@@ -22,14 +23,18 @@ pub(crate) async fn submit(store: &PgStore, submit: Submit) -> Result<Vec<Submit
     let plain: Vec<&NewJob> = jobs.iter().filter(|job| job.is_plain()).collect();
     let keyed: Vec<&NewJob> = jobs.iter().filter(|job| !job.is_plain()).collect();
     let batch = PlainBatch::new(store, &plain, lease);
+    let wanted = Wanted::of(store, &plain);
+    let within = !Wanted::of(store, &keyed).is_empty();
     let answers = if keyed.is_empty() {
-        pool.query(Access::Write, PLAIN, &batch.params()).await?;
+        within_quota(pool.query(Access::Write, plain_sql(&wanted), &batch.params_within(&wanted)).await?, &wanted)?;
         Vec::new()
     } else if plain.is_empty() {
         let json = to_json(&keyed)?;
-        answers(pool.query(Access::Write, JOBS, &[(&Json(&json), Type::JSON)]).await?)
+        let json = Json(&json);
+        let (sql, params) = keyed_sql(&json, within);
+        answers(pool.query(Access::Write, sql, &params).await?)
     } else {
-        submit_mixed(store, &batch, &keyed).await?
+        submit_mixed(store, &batch, &wanted, &keyed, within).await?
     };
     store.know_lines(&jobs);
     store.hold(batch.held());
@@ -38,13 +43,44 @@ pub(crate) async fn submit(store: &PgStore, submit: Submit) -> Result<Vec<Submit
 }
 
 const PLAIN: &str = include_str!("sql/submit_plain.sql");
-pub(crate) const JOBS: &str = include_str!("sql/submit_jobs.sql");
+const PLAIN_WITHIN: &str = include_str!("sql/submit_plain_within.sql");
+const JOBS: &str = include_str!("sql/submit_jobs.sql");
+pub(crate) const JOBS_WITHIN: &str = include_str!("sql/submit_jobs_within.sql");
+
+/// Only tenants that are limited pay for it.
+fn plain_sql(wanted: &Wanted) -> &'static str {
+    if wanted.is_empty() { PLAIN } else { PLAIN_WITHIN }
+}
+
+/// The statement for keyed jobs, with the tenants' rows held if one of them is limited.
+fn keyed_sql<'a>(json: &'a Json<'a>, within: bool) -> (&'static str, Vec<Param<'a>>) {
+    let json: Param<'a> = (json, Type::JSON);
+    match within {
+        true => (JOBS_WITHIN, vec![json, (&true, Type::BOOL)]),
+        false => (JOBS, vec![json]),
+    }
+}
+
+/// The refusal that a write of plain jobs answered with, if it did.
+fn within_quota(rows: Vec<tokio_postgres::Row>, wanted: &Wanted) -> Result<()> {
+    let over = match wanted.is_empty() {
+        true => None,
+        false => rows.first().and_then(|row| row.get::<_, Option<Json<'_>>>(0)),
+    };
+    over.map_or(Ok(()), |over| Err(quota::exceeded(over.0)))
+}
 
 /// Jobs in one part of a lease, as `submit_plain` cuts them.
 const LEASE_PART: usize = 128;
 
 /// Jobs of both kinds, in one transaction.
-async fn submit_mixed(store: &PgStore, batch: &PlainBatch<'_>, keyed: &[&NewJob]) -> Result<Vec<Submitted>> {
+async fn submit_mixed(
+    store: &PgStore,
+    batch: &PlainBatch<'_>,
+    wanted: &Wanted,
+    keyed: &[&NewJob],
+    within: bool,
+) -> Result<Vec<Submitted>> {
     /// Losing a deadlock is repeated this often; see `connect`.
     const RETRIES: u32 = 8;
     let json = to_json(keyed)?;
@@ -52,10 +88,10 @@ async fn submit_mixed(store: &PgStore, batch: &PlainBatch<'_>, keyed: &[&NewJob]
     loop {
         let mut conn = store.shared.pools.submit.get().await?;
         conn.in_doubt();
-        match submit_both(&conn, batch, &json).await {
+        match submit_both(&conn, batch, wanted, &json, within).await {
             Ok(answers) => {
                 conn.settled();
-                return Ok(answers);
+                return answers;
             }
             Err(Failure::Conflict(_)) if conflicts < RETRIES => conflicts += 1,
             // The connection is dropped in doubt, which ends its transaction.
@@ -64,12 +100,25 @@ async fn submit_mixed(store: &PgStore, batch: &PlainBatch<'_>, keyed: &[&NewJob]
     }
 }
 
-async fn submit_both(conn: &Conn, batch: &PlainBatch<'_>, json: &str) -> std::result::Result<Vec<Submitted>, Failure> {
+/// Both kinds, or what a quota says against it.
+async fn submit_both(
+    conn: &Conn,
+    batch: &PlainBatch<'_>,
+    wanted: &Wanted,
+    json: &str,
+    within: bool,
+) -> std::result::Result<Result<Vec<Submitted>>, Failure> {
     conn.run(Access::Read, "begin").await?;
-    let rows = conn.query_inside(Access::Read, JOBS, &[(&Json(json), Type::JSON)]).await?;
-    conn.query_inside(Access::Read, PLAIN, &batch.params()).await?;
+    let json = Json(json);
+    let (sql, params) = keyed_sql(&json, within);
+    let rows = conn.query_inside(Access::Read, sql, &params).await?;
+    let stored = conn.query_inside(Access::Read, plain_sql(wanted), &batch.params_within(wanted)).await?;
+    if let Err(over) = within_quota(stored, wanted) {
+        conn.run(Access::Read, "rollback").await?;
+        return Ok(Err(over));
+    }
     conn.run(Access::Write, "commit").await?;
-    Ok(answers(rows))
+    Ok(Ok(answers(rows)))
 }
 
 /// The jobs as the SQL surface takes them.
@@ -186,6 +235,14 @@ impl<'a> PlainBatch<'a> {
             };
             (JobId::from_i64(self.ids[n]), held)
         })
+    }
+
+    /// The same behind what it wants of quotas, where it wants anything.
+    fn params_within<'b>(&'b self, wanted: &'b Wanted) -> Vec<Param<'b>> {
+        match wanted.is_empty() {
+            true => self.params(),
+            false => wanted.params().into_iter().chain(self.params()).collect(),
+        }
     }
 
     fn params(&self) -> Vec<Param<'_>> {

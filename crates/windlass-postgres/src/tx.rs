@@ -11,7 +11,7 @@ use windlass_core::{JobContext, NewJob, TenantId};
 use crate::PgStore;
 use crate::connect::{Access, Conn, Failure, Param};
 use crate::finish::{Batch, Successes};
-use crate::submit::{JOBS, answers, to_json};
+use crate::submit::{JOBS_WITHIN, answers, to_json};
 use crate::types::Json;
 
 /// A transaction for the handler of one job. Run statements on it as on a [`Client`]; do not send `BEGIN` or `COMMIT`.
@@ -166,8 +166,9 @@ impl HandlerTx {
 /// Submits inside a transaction of `tokio-postgres`: the jobs exist exactly if it commits.
 pub async fn submit_in<C: GenericClient + Sync>(transaction: &C, jobs: &[NewJob]) -> Result<Vec<Submitted>> {
     let json = to_json(&jobs.iter().collect::<Vec<_>>())?;
-    let params: [Param<'_>; 1] = [(&Json(&json), Type::JSON)];
-    match transaction.query_typed(JOBS, &params).await {
+    // Without holding the tenants' rows: the transaction may take as long as it likes.
+    let params: [Param<'_>; 2] = [(&Json(&json), Type::JSON), (&false, Type::BOOL)];
+    match transaction.query_typed(JOBS_WITHIN, &params).await {
         Ok(rows) => Ok(answers(rows)),
         Err(error) => Err(Failure::of(error, Access::Read).into()),
     }
@@ -175,7 +176,7 @@ pub async fn submit_in<C: GenericClient + Sync>(transaction: &C, jobs: &[NewJob]
 
 /// The statement of [`submit_in`] for drivers that bind JSON as text.
 #[cfg(any(feature = "sqlx", feature = "seaorm"))]
-const JOBS_FROM_TEXT: &str = "select id, duplicate from windlass.submit_jobs($1::text::json)";
+const JOBS_FROM_TEXT: &str = "select id, duplicate from windlass.submit_jobs_within($1::text::json)";
 
 /// Submits inside a transaction of `sqlx`: the jobs exist exactly if it commits.
 #[cfg(feature = "sqlx")]

@@ -3,6 +3,7 @@
 
 use bytes::{BufMut, BytesMut};
 use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use windlass_core::{JobError, JobSpec, Payload, Timestamp};
@@ -42,8 +43,15 @@ impl ToSql for Time {
 }
 
 /// JSON as its text.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Json<'a>(pub(crate) &'a str);
+
+impl fmt::Debug for Json<'_> {
+    /// Only the size: the driver logs parameters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Json({} bytes)", self.0.len())
+    }
+}
 
 impl<'a> FromSql<'a> for Json<'a> {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
@@ -69,8 +77,14 @@ impl ToSql for Json<'_> {
 }
 
 /// JSON text that the statement owns.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct JsonText(pub(crate) String);
+
+impl fmt::Debug for JsonText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Json(&self.0), f)
+    }
+}
 
 impl ToSql for JsonText {
     fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {

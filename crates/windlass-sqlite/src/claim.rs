@@ -4,9 +4,10 @@
 use rusqlite::{Connection, params};
 use windlass_core::fair::Line;
 use windlass_core::store::{Claim, Claimed, LeaseId};
-use windlass_core::{BatchId, ClaimedJob, Payload, Priority, Timestamp};
+use windlass_core::{BatchId, ClaimedJob, Payload, Priority, TenantId, Timestamp};
 
 use crate::node;
+use crate::quota::Room;
 use crate::rows::{Columns, Done, Leased, as_i64, job_id, pack_ids, pack_leased, unpack_ids};
 use crate::writer::State;
 
@@ -24,6 +25,7 @@ pub(crate) fn claim(conn: &Connection, state: &mut State, claim: &Claim) -> Done
         left: claim.max,
         dry: [false; 4],
         taken: Vec::new(),
+        room: Room::look(conn, state)?,
     };
     for band in 0..4 {
         taking.take(conn, state, claim, band, claim.quota[band])?;
@@ -51,6 +53,8 @@ struct Taking {
     /// Bands in which nothing more was found.
     dry: [bool; 4],
     taken: Vec<Taken>,
+    /// What is left of the tenants' caps.
+    room: Room,
 }
 
 struct Taken {
@@ -64,6 +68,7 @@ struct Taken {
 struct Chunk {
     n: i64,
     queue: usize,
+    tenant: TenantId,
     rank: i64,
     position: i64,
     failed: u16,
@@ -82,12 +87,12 @@ impl Taking {
         }
         let mut chunks = Vec::new();
         for (queue, (name, _)) in claim.queues.iter().enumerate() {
-            find(conn, state, name, queue, band, want.min(self.limits[queue]), &mut chunks)?;
+            find(conn, state, &self.room, name, queue, band, want.min(self.limits[queue]), &mut chunks)?;
         }
         // Higher priority first; the sort is stable, so queues keep their order of preference and chunks their line's.
         chunks.sort_by_key(|chunk| chunk.rank);
         for chunk in chunks {
-            let count = chunk.ids.len().min(want).min(self.limits[chunk.queue]);
+            let count = chunk.ids.len().min(want).min(self.limits[chunk.queue]).min(self.room.of(chunk.tenant));
             if count == 0 && !chunk.ids.is_empty() {
                 continue;
             }
@@ -95,6 +100,7 @@ impl Taking {
             state.positions.served(&line, chunk.position);
             drop_from_line(conn, state, &chunk, count)?;
             self.limits[chunk.queue] -= count;
+            self.room.take(chunk.tenant, count);
             self.left -= count;
             want -= count;
             self.taken.extend(chunk.ids[..count].iter().map(|id| Taken {
@@ -110,9 +116,11 @@ impl Taking {
 }
 
 /// Collects chunks of a queue and band until they hold `want` jobs.
+#[allow(clippy::too_many_arguments)]
 fn find(
     conn: &Connection,
     state: &State,
+    room: &Room,
     name: &str,
     queue: usize,
     band: usize,
@@ -133,10 +141,17 @@ fn find(
             true => (Vec::new(), unpack_ids(row.blob(8)?)),
             false => unpack_ids(row.blob(8)?).into_iter().partition(|id| state.withdrawn.contains(id)),
         };
-        found += ids.len();
+        let tenant = row.tenant(3)?;
+        // What may not start is passed over; a chunk of which only withdrawn jobs are left is taken away.
+        let may_start = if room.is_endless() { ids.len() } else { ids.len().min(room.of(tenant)) };
+        if may_start == 0 && !ids.is_empty() {
+            continue;
+        }
+        found += may_start;
         chunks.push(Chunk {
             n: row.get(0)?,
             queue,
+            tenant,
             rank: row.get(1)?,
             position: row.get(2)?,
             failed: row.small(4)?,

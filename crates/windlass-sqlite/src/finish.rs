@@ -174,7 +174,7 @@ fn carry_out(
         }
     };
     if let Some(follow_up) = &finish.follow_up {
-        submit::submit(conn, state, std::slice::from_ref(&**follow_up), None)?;
+        submit::submit(conn, state, std::slice::from_ref(&**follow_up), None, submit::Quota::Counted)?;
     }
     Ok(status)
 }

@@ -11,7 +11,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("jobs.db");
 //! let store = SqliteStore::open(&path)?;
-//! assert_eq!(store.counts(windlass_core::Scope::All).await?.unfinished(), 0);
+//! assert_eq!(store.counts(windlass_core::Scope::Tenant(windlass_core::TenantId::ROOT)).await?.unfinished(), 0);
 //! # Ok(())
 //! # }
 //! # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
@@ -28,9 +28,11 @@ mod writer;
 mod claim;
 mod finish;
 mod place;
+mod quota;
 mod submit;
 
 // Around it.
+mod examine;
 mod keys;
 mod maintain;
 mod node;
@@ -44,15 +46,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::RwLock;
 use rusqlite::Connection;
 use tokio::sync::Notify;
+use windlass_core::health::{Checkup, Finding};
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply,
-    Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
+    Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Scope, SystemClock, TenantId, Timestamp,
+    Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock, TenantId,
+    TenantUse, Timestamp,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
@@ -119,6 +124,8 @@ pub struct SqliteStore {
     deadline: Duration,
     /// Rung when a transaction of the application has brought jobs, which the runtime did not see.
     wake: Arc<Notify>,
+    /// What tenants may use, as committed.
+    quotas: RwLock<Arc<Quotas>>,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -171,6 +178,7 @@ impl SqliteStore {
             clock: Arc::new(SteadyClock::new(options.clock)),
             deadline: options.deadline,
             wake: Arc::new(Notify::new()),
+            quotas: RwLock::default(),
         })
     }
 
@@ -238,7 +246,9 @@ impl SqliteStore {
         let clock = Arc::new(SteadyClock::new(options.clock));
         let silent_since = if options.recover_on_open { FOR_EVER } else { Timestamp::MIN };
         let state = take_over(&conn, clock.now(), silent_since).map_err(|fault| name_file(&shown, fault.into()))?;
+        let quotas = RwLock::new(state.quotas.clone());
         Ok(SqliteStore {
+            quotas,
             path,
             writer: Some(Writer::start(conn, state, clock.clone(), lock)?),
             readers: None,
@@ -385,7 +395,8 @@ impl Store for SqliteStore {
     }
 
     async fn submit(&self, submit: Submit) -> Result<Vec<Submitted>> {
-        self.write(move |conn, state| submit::submit(conn, state, &submit.jobs, submit.lease)).await
+        self.write(move |conn, state| submit::submit(conn, state, &submit.jobs, submit.lease, submit::Quota::Enforced))
+            .await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
@@ -492,6 +503,41 @@ impl Store for SqliteStore {
 
     async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
         self.write(move |conn, _| keys::destroy(conn, tenant)).await
+    }
+
+    async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
+        let (quota, by) = (quota.cloned(), by.to_owned());
+        let quotas = self.write(move |conn, state| quota::set(conn, state.now, of, quota.as_ref(), &by)).await?;
+        // Only what is committed: a policy that was rolled back must not hold.
+        let quotas = Arc::new(quotas);
+        *self.quotas.write() = quotas.clone();
+        self.write(move |_, state| {
+            state.positions.set_shares(&quotas);
+            state.quotas = quotas;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn quotas(&self) -> Result<Quotas> {
+        self.read(|conn, _| quota::load(conn)).await
+    }
+
+    async fn tenant_uses(&self, scope: Scope) -> Result<Vec<TenantUse>> {
+        self.read(move |conn, now| quota::uses(conn, now, scope)).await
+    }
+
+    fn limited(&self, tenant: TenantId) -> Limited {
+        let quotas = self.quotas.read();
+        match quotas.is_empty() {
+            true => Limited::default(),
+            false => Limited { submits: quotas.limiting(tenant).is_some(), running: quotas.cap(tenant).is_some() },
+        }
+    }
+
+    async fn examine(&self, _: &Checkup) -> Result<Vec<Finding>> {
+        let path = self.path.clone();
+        self.read(move |conn, _| examine::examine(conn, &path)).await
     }
 
     async fn promote(&self, limit: usize) -> Result<Promoted> {

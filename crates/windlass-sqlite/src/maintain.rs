@@ -4,13 +4,16 @@
 
 use rusqlite::{Connection, Rows, params};
 use windlass_core::store::Promoted;
-use windlass_core::{Reason, Scope, Timestamp};
+use windlass_core::{OperatorRight, Reason, Scope, Timestamp};
 
 use crate::place::{self, Turn, Wait, Waiting};
 use crate::read::Reader;
 use crate::rows::{Columns, Done, as_i64, job_id, json_ids};
 use crate::steer;
 use crate::writer::State;
+
+/// Maintenance is the engine's, which looks after everyone's jobs.
+const ENGINE: Scope = Scope::All(OperatorRight::assume());
 
 /// Makes due jobs ready.
 pub(crate) fn promote(conn: &Connection, state: &mut State, limit: usize) -> Done<Promoted> {
@@ -36,7 +39,7 @@ pub(crate) fn expire(conn: &Connection, state: &mut State, limit: usize) -> Done
     for job in late {
         // The row has done its work either way: a job that was charged for a start, or has ended, expires no more.
         conn.prepare_cached("DELETE FROM windlass_expiry WHERE job = ?1")?.execute([job])?;
-        let Some(record) = reader.one(Scope::All, job_id(job))? else { continue };
+        let Some(record) = reader.one(ENGINE, job_id(job))? else { continue };
         let started = record.failed > 0 || record.recoveries > 0;
         if started || record.status.is_terminal() {
             continue;

@@ -16,6 +16,7 @@ use windlass_core::{
 
 use crate::node;
 use crate::place::SYSTEM;
+use crate::quota;
 use crate::rows::{Columns, Done, Leased, as_i64, job_id, json_ids, tenant_bytes, unpack_ids, unpack_leased};
 
 /// Audit entries in an answer that asks for no number.
@@ -198,7 +199,15 @@ impl<'a> Reader<'a> {
             _ => None,
         };
         let (pauses, nodes) = (pauses(self.conn)?, node::nodes(self.conn)?);
-        Ok(Some(Whereabouts { now: self.now, record, ahead, key_holder, pauses, nodes }))
+        let quotas = quota::load(self.conn)?;
+        let cap = match quotas.cap(record.tenant).filter(|_| ahead.is_some()) {
+            Some(cap) => {
+                let running = quota::running(self.conn, &quotas, self.now)?;
+                Some((running.get(&record.tenant).copied().unwrap_or(0), cap))
+            }
+            None => None,
+        };
+        Ok(Some(Whereabouts { now: self.now, record, ahead, key_holder, pauses, nodes, cap }))
     }
 
     /// How many ready jobs come before one, at most: those that were withdrawn still stand in line.

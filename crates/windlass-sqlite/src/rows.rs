@@ -70,6 +70,7 @@ pub(crate) fn same_error(error: &store::Error) -> store::Error {
         Unknown(message) => Unknown(message.clone()),
         Full(message) => Full(message.clone()),
         InvalidInput(error) => InvalidInput(error.clone()),
+        QuotaExceeded(error) => QuotaExceeded(error.clone()),
         Refused(message) => Refused(message.clone()),
         other => Internal(other.to_string()),
     }
@@ -244,5 +245,16 @@ mod tests {
             [Leased { id: i64::MIN, failed: 3, recoveries: 700 }, Leased { id: 9, failed: u16::MAX, recoveries: 0 }];
         assert_eq!(unpack_leased(&pack_leased(&jobs)), jobs);
         assert!(unpack_ids(&[1, 2, 3]).is_empty(), "a torn id is no id");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_as_far_as_they_go(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            let (ids, leased) = (unpack_ids(&bytes), unpack_leased(&bytes));
+            proptest::prop_assert_eq!(pack_ids(&ids), &bytes[..bytes.len() / 8 * 8]);
+            proptest::prop_assert_eq!(pack_leased(&leased), &bytes[..bytes.len() / 12 * 12]);
+            // A file that was changed may say anything; counting on from it must not overflow.
+            proptest::prop_assert!(leased.iter().all(|job| job.attempt() >= 1));
+        }
     }
 }

@@ -9,6 +9,7 @@ use windlass_core::{NewJob, Start, Status, Timestamp, UniqueWithin};
 
 use crate::node;
 use crate::place::{self, Group, Turn, Waiting};
+use crate::quota;
 use crate::rows::{Done, Leased, job_id, pack_leased, tenant_bytes, to_json};
 use crate::writer::State;
 
@@ -16,8 +17,44 @@ use crate::writer::State;
 const IDEMPOTENCY: i64 = 0;
 const UNIQUE: i64 = 1;
 
+/// Whether quotas are kept to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quota {
+    /// What does not fit is refused.
+    Enforced,
+    /// What follows from accepted work is counted, not refused.
+    Counted,
+}
+
 /// Stores the jobs in order; those whose key is taken are answered with the job that has it.
 pub(crate) fn submit(
+    conn: &Connection,
+    state: &mut State,
+    jobs: &[NewJob],
+    lease: Option<(NodeId, LeaseId)>,
+    quota: Quota,
+) -> Done<Vec<Submitted>> {
+    if state.quotas.is_empty() {
+        return store_all(conn, state, jobs, lease);
+    }
+    let quotas = state.quotas.clone();
+    if quota == Quota::Enforced {
+        let mut new = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            // What is stored already needs no room.
+            if job.is_plain() || key_holder(conn, state.now, job)?.is_none() {
+                new.push(job);
+            }
+        }
+        quota::check(conn, state, &quota::wanted(&quotas, new.into_iter()))?;
+    }
+    let answers = store_all(conn, state, jobs, lease)?;
+    let stored = jobs.iter().zip(&answers).filter(|(_, answer)| !answer.duplicate).map(|(job, _)| job);
+    quota::count(conn, state, &quota::wanted(&quotas, stored))?;
+    Ok(answers)
+}
+
+fn store_all(
     conn: &Connection,
     state: &mut State,
     jobs: &[NewJob],

@@ -77,7 +77,7 @@ impl SqliteTx<'_> {
         // The closure may go on after an error, so a submit that fails halfway must leave nothing by itself.
         let submit = || -> Result<Vec<Submitted>, Fault> {
             self.conn.execute_batch("SAVEPOINT windlass_submit")?;
-            let stored = submit::submit(self.conn, &mut self.state.borrow_mut(), jobs, None);
+            let stored = submit::submit(self.conn, &mut self.state.borrow_mut(), jobs, None, submit::Quota::Enforced);
             let end = match &stored {
                 Ok(_) => "RELEASE windlass_submit",
                 Err(_) => "ROLLBACK TO windlass_submit; RELEASE windlass_submit",

@@ -14,9 +14,10 @@ use rusqlite::{Connection, ffi};
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::fair::{Line, Positions};
 use windlass_core::store::{Error, Result};
-use windlass_core::{Clock, Timestamp};
+use windlass_core::{Clock, Quotas, Timestamp};
 
 use crate::lock::FileLock;
+use crate::quota::{self, BytesCounts};
 use crate::rows::{Columns, Done, same_error, sql_error};
 
 /// Requests that may wait for the writer. Callers beyond it wait to get in, and give up at their deadline.
@@ -37,6 +38,9 @@ pub(crate) struct State {
     pub(crate) now: Timestamp,
     /// Why the last request failed, for those that were undone with it.
     pub(crate) failure: Option<Error>,
+    /// What tenants may use, as committed.
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) bytes_counts: BytesCounts,
 }
 
 impl State {
@@ -48,7 +52,10 @@ impl State {
             keys_checked: false,
             now,
             failure: None,
+            quotas: Arc::new(quota::load(conn)?),
+            bytes_counts: BytesCounts::default(),
         };
+        state.positions.set_shares(&state.quotas);
         let mut chunks =
             conn.prepare("SELECT queue, -rank, tenant, position, jobs FROM windlass_ready ORDER BY position DESC")?;
         let mut rows = chunks.query([])?;

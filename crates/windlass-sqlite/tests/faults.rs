@@ -15,6 +15,9 @@ use windlass_core::store::{Claim, Error, Finished, NewNode, Store, Submit, suspe
 use windlass_core::{IdGenerator, JobId, Payload, Scope, Status};
 use windlass_sqlite::{SqliteOptions, SqliteStore, SqliteTx, TxError, rusqlite};
 
+/// Everything: tests look at all that there is.
+const ALL: Scope = Scope::All(windlass_core::OperatorRight::assume());
+
 /// Set for the process that is to be killed: the file it works on.
 const CHILD_FILE: &str = "WINDLASS_TEST_CHILD_FILE";
 
@@ -116,7 +119,7 @@ fn acknowledged_jobs_survive_a_kill_and_the_file_is_free_again() {
         runtime.block_on(async {
             let store = SqliteStore::open(&path).expect("free at once");
             let all: Vec<JobId> = acknowledged.iter().copied().collect();
-            let found = store.get(Scope::All, &all).await.expect("reads");
+            let found = store.get(ALL, &all).await.expect("reads");
             assert_eq!(found.len(), all.len(), "round {round}");
             assert!(found.iter().all(|job| matches!(job.status, Status::Pending | Status::Succeeded)));
             let check = |tx: &SqliteTx<'_>| tx.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0));

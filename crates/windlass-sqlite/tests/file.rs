@@ -12,6 +12,9 @@ use windlass_core::{
 };
 use windlass_sqlite::{SqliteStore, TxError, migrations_sql, rusqlite};
 
+/// Everything: tests look at all that there is.
+const ALL: Scope = Scope::All(windlass_core::OperatorRight::assume());
+
 #[tokio::test]
 async fn a_second_opening_is_refused_with_a_way_out() {
     let b = Bench::new().await;
@@ -33,11 +36,11 @@ async fn a_read_only_opening_sees_what_is_committed_and_writes_nothing() {
     let b = Bench::new().await;
     let id = b.submit_one(b.job()).await;
     let reader = SqliteStore::open_read_only(b.path()).expect("opens");
-    assert_eq!(reader.get(Scope::All, &[id]).await.expect("reads")[0].status, Status::Pending);
+    assert_eq!(reader.get(ALL, &[id]).await.expect("reads")[0].status, Status::Pending);
     let job = b.claim_one().await;
     b.finish(&job, succeed()).await;
-    assert_eq!(reader.counts(Scope::All).await.expect("counts").get(Status::Succeeded), 1);
-    let refused = reader.cancel(Scope::All, id, "ann", "").await.expect_err("refused");
+    assert_eq!(reader.counts(ALL).await.expect("counts").get(Status::Succeeded), 1);
+    let refused = reader.cancel(ALL, id, "ann", "").await.expect_err("refused");
     assert!(matches!(refused, Error::Refused(_)));
     assert!(reader.register(common::new_node()).await.is_err());
     let missing = SqliteStore::open_read_only(b.path().with_file_name("none.db"));
@@ -53,7 +56,7 @@ async fn everything_goes_on_after_the_file_is_opened_again() {
     let ids = [held.id, waiting.id, later.id, first.id, second.id];
     b.submit(vec![held, waiting, later, first, second]).await;
     let withdrawn = b.submit_one(b.job()).await;
-    assert_eq!(b.store.cancel(Scope::All, withdrawn, "ann", "").await.expect("cancels"), CancelReply::Canceled);
+    assert_eq!(b.store.cancel(ALL, withdrawn, "ann", "").await.expect("cancels"), CancelReply::Canceled);
     let old = b.claim_one().await;
     assert_eq!(old.id, ids[0]);
     let old_node = b.node;
@@ -69,7 +72,7 @@ async fn everything_goes_on_after_the_file_is_opened_again() {
     b.advance(Duration::from_secs(5));
     assert_eq!(b.store.promote(10).await.expect("promotes").jobs, 1);
     assert_eq!(b.store.open_gates(10).await.expect("opens"), 0);
-    let counts = b.store.counts(Scope::All).await.expect("counts");
+    let counts = b.store.counts(ALL).await.expect("counts");
     let seen = [Status::Pending, Status::Blocked, Status::Running, Status::Canceled].map(|s| counts.get(s));
     assert_eq!(seen, [1, 1, 3, 1]);
 }
@@ -203,7 +206,7 @@ async fn a_job_completes_with_the_writes_of_its_handler() {
 
     let again = b.store.complete_in(b.node, completion(0), send).await;
     assert!(matches!(again, Err(TxError::LeaseLost(id)) if id == jobs[0].id));
-    b.store.cancel(Scope::All, jobs[1].id, "ann", "").await.expect("cancels");
+    b.store.cancel(ALL, jobs[1].id, "ann", "").await.expect("cancels");
     let canceled = b.store.complete_in(b.node, completion(1), send).await;
     assert!(matches!(canceled, Err(TxError::CancelRequested(_))));
     let failing = |tx: &windlass_sqlite::SqliteTx<'_>| {

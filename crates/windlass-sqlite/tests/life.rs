@@ -12,6 +12,9 @@ use windlass_core::{
     BatchId, JobError, JobFilter, Page, Payload, Priority, Progress, Scope, Start, Status, Unique, UniqueWithin,
 };
 
+/// Everything: tests look at all that there is.
+const ALL: Scope = Scope::All(windlass_core::OperatorRight::assume());
+
 #[tokio::test]
 async fn a_job_is_submitted_claimed_and_succeeds() {
     let b = Bench::new().await;
@@ -38,9 +41,9 @@ async fn a_job_is_submitted_claimed_and_succeeds() {
     assert_eq!((ended.status, ended.attempt, ended.failed), (Status::Succeeded, 1, 0));
     assert_eq!(ended.output, Some(Payload::from_store("42")));
     assert_eq!(ended.started_at, Some(NOW + Duration::from_secs(3)), "it ran two of the five seconds");
-    assert_eq!(b.store.input(Scope::All, id).await.expect("reads"), Some(job.payload));
+    assert_eq!(b.store.input(ALL, id).await.expect("reads"), Some(job.payload));
     assert_eq!(b.store.input(Scope::Tenant(tenant(9)), id).await.expect("reads"), None, "another tenant's");
-    let counts = b.store.counts(Scope::All).await.expect("counts");
+    let counts = b.store.counts(ALL).await.expect("counts");
     assert_eq!((counts.get(Status::Succeeded), counts.unfinished()), (1, 0));
 }
 
@@ -168,7 +171,7 @@ async fn a_retry_waits_and_then_counts() {
     let job = b.claim_one().await;
     assert_eq!((job.failed, job.attempt(), job.checkpoint.as_ref()), (1, 2, Some(&checkpoint)));
     b.finish(&job, succeed()).await;
-    let history = b.store.history(Scope::All, id).await.expect("reads");
+    let history = b.store.history(ALL, id).await.expect("reads");
     let seen: Vec<_> = history.iter().map(|entry| (entry.status, entry.attempt)).collect();
     assert_eq!(seen, [(Status::Pending, 0), (Status::Retrying, 1), (Status::Succeeded, 2)]);
     assert_eq!((history[1].node, &history[1].error), (Some(b.node), &Some(JobError::retryable("io"))));
@@ -194,7 +197,7 @@ async fn snooze_release_route_and_park_cost_nothing() {
     let elsewhere = Transition::Route { queue: "elsewhere".into() };
     assert_eq!(b.finish(&jobs[0], elsewhere).await, Finished::Accepted(Status::Pending));
     assert!(b.claim(10).await.is_empty());
-    let ahead = b.store.whereabouts(Scope::All, id).await.expect("reads").expect("there").ahead;
+    let ahead = b.store.whereabouts(ALL, id).await.expect("reads").expect("there").ahead;
     assert_eq!(ahead, Some(0), "found in the queue it was routed to");
     let routed = b.claim_from("elsewhere", 1).await.remove(0);
     let target = PauseTarget::Handler("mail.send".into());
@@ -229,9 +232,9 @@ async fn jobs_with_one_ordering_key_run_one_after_the_other() {
     assert!(b.claim(10).await.is_empty());
     b.finish(&job, retry(1, 1)).await;
     assert_eq!(b.the(second).await.status, Status::Blocked, "the holder keeps the key through a retry");
-    let whereabouts = b.store.whereabouts(Scope::All, third).await.expect("reads").expect("there");
+    let whereabouts = b.store.whereabouts(ALL, third).await.expect("reads").expect("there");
     assert_eq!(whereabouts.key_holder, Some(first));
-    b.store.cancel(Scope::All, first, "ops", "stop").await.expect("cancels");
+    b.store.cancel(ALL, first, "ops", "stop").await.expect("cancels");
     assert_eq!(b.the(second).await.status, Status::Scheduled, "it has the key, and its start lies ahead");
     assert_eq!(b.the(third).await.status, Status::Blocked);
     b.advance(Duration::from_secs(60));
@@ -302,7 +305,7 @@ async fn a_lost_node_costs_its_jobs_a_recovery() {
     let b = Bench::new().await;
     let (kept, canceled) = (b.submit_one(b.job()).await, b.submit_one(b.job()).await);
     let jobs = b.claim(2).await;
-    b.store.cancel(Scope::All, canceled, "ops", "stop").await.expect("cancels");
+    b.store.cancel(ALL, canceled, "ops", "stop").await.expect("cancels");
     let lease = Duration::from_secs(15);
     b.advance(Duration::from_secs(10));
     let beat = b.store.heartbeat(b.node, 2).await.expect("beats");
@@ -322,7 +325,7 @@ async fn a_lost_node_costs_its_jobs_a_recovery() {
     assert!(b.store.claim(claim("default".into())).await.expect("claims").jobs.is_empty());
     let suspects = b.store.claim(claim(suspect_queue("default"))).await.expect("claims").jobs;
     assert_eq!((suspects[0].id, suspects[0].recoveries, suspects[0].attempt()), (kept, 1, 2));
-    let history = b.store.history(Scope::All, kept).await.expect("reads");
+    let history = b.store.history(ALL, kept).await.expect("reads");
     assert_eq!((history[1].status, history[1].attempt), (Status::Pending, 1));
     assert_eq!(history[1].error.as_ref().map(|e| e.code.as_str()), Some("node_unavailable"));
     assert_eq!(history[2].status, Status::Running);
@@ -373,7 +376,7 @@ async fn a_dead_letter_is_kept_counted_and_audited() {
     let record = b.the(id).await;
     assert_eq!((record.status, record.failed), (Status::DeadLettered, 1));
     assert_eq!((record.reason.as_deref(), &record.error), (Some("max_retries"), &Some(JobError::retryable("io"))));
-    let log = b.store.audit_log(Scope::All, &Default::default()).await.expect("reads");
+    let log = b.store.audit_log(ALL, &Default::default()).await.expect("reads");
     assert_eq!((log[0].action.as_str(), &log[0].target), ("JOB_EXHAUSTED_RETRIES", &id.to_string()));
 }
 
@@ -401,21 +404,21 @@ async fn lists_filter_and_page() {
         }
     };
     let all: Vec<_> = ids.iter().rev().copied().collect();
-    assert_eq!(list(Scope::All, JobFilter::all(), Page::default()).await, all);
-    assert_eq!(list(Scope::All, JobFilter::all(), Page::first(2).after(ids[4])).await, all[2..4]);
-    assert_eq!(list(Scope::All, JobFilter::all(), Page { offset: 3, ..Page::default() }).await, all[3..]);
+    assert_eq!(list(ALL, JobFilter::all(), Page::default()).await, all);
+    assert_eq!(list(ALL, JobFilter::all(), Page::first(2).after(ids[4])).await, all[2..4]);
+    assert_eq!(list(ALL, JobFilter::all(), Page { offset: 3, ..Page::default() }).await, all[3..]);
     assert_eq!(list(Scope::Tenant(tenant(0)), JobFilter::all(), Page::default()).await, all[3..]);
-    assert_eq!(list(Scope::All, JobFilter::all().handler("odd"), Page::default()).await, [ids[5], ids[3], ids[1]]);
-    assert_eq!(list(Scope::All, JobFilter::all().tag("small"), Page::default()).await, [ids[1], ids[0]]);
+    assert_eq!(list(ALL, JobFilter::all().handler("odd"), Page::default()).await, [ids[5], ids[3], ids[1]]);
+    assert_eq!(list(ALL, JobFilter::all().tag("small"), Page::default()).await, [ids[1], ids[0]]);
     let mut filter = JobFilter::all();
     filter.batch = Some(batch);
-    assert_eq!(list(Scope::All, filter, Page::default()).await, [ids[1]]);
+    assert_eq!(list(ALL, filter, Page::default()).await, [ids[1]]);
     let mut filter = JobFilter::all();
     filter.correlation_id = Some("c".into());
-    assert_eq!(list(Scope::All, filter, Page::default()).await, [ids[2]]);
+    assert_eq!(list(ALL, filter, Page::default()).await, [ids[2]]);
     let mut filter = JobFilter::all();
     filter.created_before = Some(NOW);
-    assert!(list(Scope::All, filter, Page::default()).await.is_empty());
+    assert!(list(ALL, filter, Page::default()).await.is_empty());
 
     let jobs = b.claim(2).await;
     b.finish(&jobs[0], die()).await;
@@ -427,18 +430,18 @@ async fn lists_filter_and_page() {
         (Status::Succeeded, vec![]),
     ];
     for (status, expected) in statuses {
-        assert_eq!(list(Scope::All, JobFilter::all().status(status), Page::default()).await, expected, "{status}");
+        assert_eq!(list(ALL, JobFilter::all().status(status), Page::default()).await, expected, "{status}");
     }
-    let pending = list(Scope::All, JobFilter::all().status(Status::Pending), Page::default()).await;
+    let pending = list(ALL, JobFilter::all().status(Status::Pending), Page::default()).await;
     assert_eq!(pending.len(), 3);
     let both = JobFilter::all().status(Status::Running).status(Status::DeadLettered);
-    assert_eq!(list(Scope::All, both, Page::default()).await.len(), 2);
+    assert_eq!(list(ALL, both, Page::default()).await.len(), 2);
     let mut filter = JobFilter::all();
     filter.reason = Some("max_retries".into());
-    assert_eq!(list(Scope::All, filter, Page::default()).await, [jobs[0].id]);
+    assert_eq!(list(ALL, filter, Page::default()).await, [jobs[0].id]);
     let mut filter = JobFilter::all();
     filter.replayed = Some(true);
-    assert!(list(Scope::All, filter, Page::default()).await.is_empty());
+    assert!(list(ALL, filter, Page::default()).await.is_empty());
 }
 
 #[tokio::test]
@@ -455,7 +458,7 @@ async fn counts_tell_every_status_of_a_tenant() {
     let jobs = b.claim(4).await;
     let done: Vec<_> = jobs.iter().take(2).map(|job| finish(job, succeed())).collect();
     b.store.finish(b.node, done).await.expect("finishes");
-    let counts = b.store.counts(Scope::All).await.expect("counts");
+    let counts = b.store.counts(ALL).await.expect("counts");
     let seen = [Status::Pending, Status::Running, Status::Succeeded].map(|status| counts.get(status));
     assert_eq!(seen, [2, 2, 2]);
     let of = |n| b.store.counts(Scope::Tenant(tenant(n)));
@@ -465,5 +468,5 @@ async fn counts_tell_every_status_of_a_tenant() {
     }
     b.advance(KEEP);
     b.store.clean(100).await.expect("cleans");
-    assert_eq!(b.store.counts(Scope::All).await.expect("counts").get(Status::Succeeded), 2, "also after they are gone");
+    assert_eq!(b.store.counts(ALL).await.expect("counts").get(Status::Succeeded), 2, "also after they are gone");
 }

@@ -8,6 +8,9 @@ use common::{Bench, KEEP, die, retry, succeed, tenant};
 use windlass_core::store::{AuditEntry, CancelReply, Finished, PauseTarget, ReplayReply, Store};
 use windlass_core::{Reason, Scope, Start, Status};
 
+/// Everything: tests look at all that there is.
+const ALL: Scope = Scope::All(windlass_core::OperatorRight::assume());
+
 #[tokio::test]
 async fn a_waiting_job_is_canceled_at_once_wherever_it_waits() {
     let b = Bench::new().await;
@@ -18,19 +21,19 @@ async fn a_waiting_job_is_canceled_at_once_wherever_it_waits() {
     let ids = [ready.id, scheduled.id, gated.id, holder.id];
     b.submit(vec![ready, scheduled, holder, gated]).await;
     for id in ids {
-        assert_eq!(b.store.cancel(Scope::All, id, "ann", "why").await.expect("cancels"), CancelReply::Canceled);
+        assert_eq!(b.store.cancel(ALL, id, "ann", "why").await.expect("cancels"), CancelReply::Canceled);
         let record = b.the(id).await;
         assert_eq!((record.status, record.reason.as_deref()), (Status::Canceled, Some("why")));
-        let again = b.store.cancel(Scope::All, id, "ann", "why").await.expect("cancels");
+        let again = b.store.cancel(ALL, id, "ann", "why").await.expect("cancels");
         assert_eq!(again, CancelReply::AlreadyFinished(Status::Canceled));
     }
     b.advance(Duration::from_secs(5));
     assert_eq!(b.store.promote(10).await.expect("promotes").jobs, 0);
-    let counts = b.store.counts(Scope::All).await.expect("counts");
+    let counts = b.store.counts(ALL).await.expect("counts");
     assert_eq!((counts.get(Status::Canceled), counts.unfinished()), (4, 0));
     assert!(b.claim(10).await.is_empty());
-    assert_eq!(b.store.counts(Scope::All).await.expect("counts").unfinished(), 0, "also after the claim met them");
-    let log = b.store.audit_log(Scope::All, &Default::default()).await.expect("reads");
+    assert_eq!(b.store.counts(ALL).await.expect("counts").unfinished(), 0, "also after the claim met them");
+    let log = b.store.audit_log(ALL, &Default::default()).await.expect("reads");
     assert_eq!(log.len(), 4);
     assert_eq!((log[0].action.as_str(), log[0].actor.as_str()), ("JOB_CANCELED", "ann"));
     assert_eq!((log[0].detail.as_deref(), &log[0].target), (Some("why"), &ids[3].to_string()));
@@ -44,11 +47,11 @@ async fn a_running_job_is_asked_and_never_succeeds() {
     let id = b.submit_one(b.job()).await;
     let job = b.claim_one().await;
     for _ in 0..2 {
-        let reply = b.store.cancel(Scope::All, id, "ann", "wrong input").await.expect("cancels");
+        let reply = b.store.cancel(ALL, id, "ann", "wrong input").await.expect("cancels");
         assert_eq!(reply, CancelReply::Requested);
     }
     assert!(b.the(id).await.cancel_requested);
-    let log = b.store.audit_log(Scope::All, &Default::default()).await.expect("reads");
+    let log = b.store.audit_log(ALL, &Default::default()).await.expect("reads");
     assert_eq!((log.len(), log[0].detail.as_deref()), (1, Some("requested: wrong input")), "twice is once");
     assert_eq!(b.finish(&job, succeed()).await, Finished::Accepted(Status::Canceled));
     let record = b.the(id).await;
@@ -62,7 +65,7 @@ async fn a_requested_cancel_wins_over_a_retry_and_a_clean_shutdown() {
     b.submit(vec![b.job(), b.job()]).await;
     let jobs = b.claim(2).await;
     for job in &jobs {
-        b.store.cancel(Scope::All, job.id, "ann", "").await.expect("cancels");
+        b.store.cancel(ALL, job.id, "ann", "").await.expect("cancels");
     }
     assert_eq!(b.finish(&jobs[0], retry(1, 0)).await, Finished::Accepted(Status::Canceled));
     b.store.deregister(b.node).await.expect("deregisters");
@@ -97,19 +100,19 @@ async fn a_job_that_was_not_started_in_time_expires() {
 async fn a_dead_letter_is_replayed_in_place() {
     let b = Bench::new().await;
     let id = b.submit_one(b.job()).await;
-    assert_eq!(b.store.replay(Scope::All, id, "ann").await.expect("replays"), ReplayReply::NotDead(Status::Pending));
+    assert_eq!(b.store.replay(ALL, id, "ann").await.expect("replays"), ReplayReply::NotDead(Status::Pending));
     let job = b.claim_one().await;
     b.finish(&job, die()).await;
-    assert_eq!(b.store.counts(Scope::All).await.expect("counts").get(Status::DeadLettered), 1);
-    assert_eq!(b.store.replay(Scope::All, id, "ann").await.expect("replays"), ReplayReply::Replayed);
+    assert_eq!(b.store.counts(ALL).await.expect("counts").get(Status::DeadLettered), 1);
+    assert_eq!(b.store.replay(ALL, id, "ann").await.expect("replays"), ReplayReply::Replayed);
     let record = b.the(id).await;
     assert_eq!((record.status, record.failed, record.attempt), (Status::Pending, 0, 0));
     assert!(record.finished_at.is_none() && record.reason.is_none() && record.replayed.is_none());
-    assert_eq!(b.store.counts(Scope::All).await.expect("counts").get(Status::DeadLettered), 0);
+    assert_eq!(b.store.counts(ALL).await.expect("counts").get(Status::DeadLettered), 0);
     let job = b.claim_one().await;
     assert_eq!((job.id, job.attempt()), (id, 1));
     b.finish(&job, succeed()).await;
-    let history = b.store.history(Scope::All, id).await.expect("reads");
+    let history = b.store.history(ALL, id).await.expect("reads");
     let seen: Vec<_> = history.iter().map(|entry| entry.status).collect();
     assert_eq!(seen, [Status::Pending, Status::DeadLettered, Status::Pending, Status::Succeeded]);
     assert_eq!(history[2].note.as_deref(), Some("replayed by ann"));
@@ -126,7 +129,7 @@ async fn a_replay_waits_behind_its_ordering_key() {
     b.submit(vec![first, second]).await;
     let job = b.claim_one().await;
     b.finish(&job, die()).await;
-    b.store.replay(Scope::All, first_id, "ann").await.expect("replays");
+    b.store.replay(ALL, first_id, "ann").await.expect("replays");
     assert_eq!(b.the(first_id).await.status, Status::Blocked);
     let job = b.claim_one().await;
     assert_eq!(job.id, second_id);
@@ -139,10 +142,10 @@ async fn a_dead_letter_replayed_as_another_job_is_purged_later() {
     let b = Bench::new().await;
     let id = b.submit_one(b.job()).await;
     let job = b.claim_one().await;
-    assert!(!b.store.mark_replayed(Scope::All, id, "ann", b.job().id, KEEP).await.expect("marks"), "it runs");
+    assert!(!b.store.mark_replayed(ALL, id, "ann", b.job().id, KEEP).await.expect("marks"), "it runs");
     b.finish(&job, die()).await;
     let copy = b.submit_one(b.job()).await;
-    assert!(b.store.mark_replayed(Scope::All, id, "ann", copy, KEEP).await.expect("marks"));
+    assert!(b.store.mark_replayed(ALL, id, "ann", copy, KEEP).await.expect("marks"));
     let replayed = b.the(id).await.replayed.expect("marked");
     assert_eq!((replayed.by.as_str(), replayed.as_job), ("ann", copy));
     b.advance(KEEP);
@@ -156,13 +159,13 @@ async fn only_an_ended_job_is_purged() {
     let mut job = b.job();
     job.idempotency_key = Some("k".into());
     let id = b.submit_one(job.clone()).await;
-    assert!(!b.store.purge(Scope::All, id, "ann").await.expect("purges"));
+    assert!(!b.store.purge(ALL, id, "ann").await.expect("purges"));
     let claimed = b.claim_one().await;
-    assert!(!b.store.purge(Scope::All, id, "ann").await.expect("purges"));
+    assert!(!b.store.purge(ALL, id, "ann").await.expect("purges"));
     b.finish(&claimed, succeed()).await;
     assert!(!b.store.purge(Scope::Tenant(tenant(3)), id, "eve").await.expect("purges"));
-    assert!(b.store.purge(Scope::All, id, "ann").await.expect("purges"));
-    assert!(b.record(id).await.is_none() && b.store.history(Scope::All, id).await.expect("reads").is_empty());
+    assert!(b.store.purge(ALL, id, "ann").await.expect("purges"));
+    assert!(b.record(id).await.is_none() && b.store.history(ALL, id).await.expect("reads").is_empty());
     job.id = b.job().id;
     b.submit_one(job).await;
     let lease = b.store.register(common::new_node()).await.expect("registers");
@@ -192,7 +195,7 @@ async fn pauses_are_kept_and_the_first_one_counts() {
     let pauses = b.store.pauses().await.expect("reads");
     assert_eq!((pauses.len(), pauses[0].by.as_str(), pauses[0].reason.as_str()), (1, "ann", "deploy"));
     assert!(b.store.resume(&PauseTarget::All, "bob").await.expect("resumes"));
-    let log = b.store.audit_log(Scope::All, &Default::default()).await.expect("reads");
+    let log = b.store.audit_log(ALL, &Default::default()).await.expect("reads");
     let actions: Vec<_> = log.iter().map(|entry| entry.action.as_str()).collect();
     assert_eq!(actions, ["RESUMED", "PAUSED"]);
 }
@@ -218,10 +221,10 @@ async fn the_audit_log_is_filtered_and_knows_successes() {
     }
     let mut filter = windlass_core::store::AuditFilter::default();
     filter.limit = 2;
-    let log = b.store.audit_log(Scope::All, &filter).await.expect("reads");
+    let log = b.store.audit_log(ALL, &filter).await.expect("reads");
     assert_eq!([log[0].target.as_str(), log[1].target.as_str()], ["2", "1"]);
     filter.target = Some("0".into());
-    assert_eq!(b.store.audit_log(Scope::All, &filter).await.expect("reads").len(), 1);
+    assert_eq!(b.store.audit_log(ALL, &filter).await.expect("reads").len(), 1);
     assert!(b.store.audit_log(Scope::Tenant(tenant(1)), &filter).await.expect("reads").is_empty());
     filter.target = None;
     filter.action = Some("JOB_SUCCEEDED".into());

@@ -57,9 +57,13 @@ const CLAIMED: &[(&str, &str)] = &[
     ("OPS-10", "workers outside the process"),
     ("TIM-1", "delayed jobs"),
     ("TIM-3", "the store's clock decides"),
+    ("SEC-1", "tenants neither see nor touch each other's jobs"),
     ("SEC-2", "payloads sealed at rest with keys of the tenant; secrets stay out of logs and errors"),
+    ("SEC-4", "a view of jobs without payload, for the platform's mapper"),
     ("BEY-1", "why a job is not running"),
     ("BEY-4", "expiry and deadlines"),
+    ("BEY-8", "shares, caps and quotas per tenant"),
+    ("BEY-10", "doctor"),
     ("BEY-11", "test helpers"),
     ("SEC-3", "limits on everything that comes from outside"),
 ];

@@ -23,8 +23,11 @@
 //! # }
 //! ```
 
+mod address;
+
 use std::sync::Arc;
 
+pub use address::Address;
 pub use windlass_core::*;
 
 /// The PostgreSQL store and its transactions.
@@ -36,19 +39,20 @@ pub use windlass_sqlite as sqlite;
 
 /// Opens the store a URL names, and brings its schema up to date: `memory:`, `sqlite:PATH`, or `postgres://…`.
 pub async fn open(url: &str) -> Result<Arc<dyn store::Store>, Error> {
-    match url.split_once(':') {
-        Some(("memory", _)) => Ok(Arc::new(MemoryStore::new())),
+    match Address::parse(url)? {
+        Address::Memory => Ok(Arc::new(MemoryStore::new())),
         #[cfg(feature = "sqlite")]
-        Some(("sqlite", path)) => Ok(Arc::new(sqlite::SqliteStore::open(path.trim_start_matches("//"))?)),
+        Address::Sqlite(path) => Ok(Arc::new(sqlite::SqliteStore::open(path)?)),
         #[cfg(feature = "postgres")]
-        Some(("postgres" | "postgresql", _)) => Ok(Arc::new(postgres::PgStore::connect(url).await?)),
-        _ => Err(InvalidInput::new("url", unknown_url(url)).into()),
+        Address::Postgres(url) => Ok(Arc::new(postgres::PgStore::connect(&url).await?)),
+        #[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+        _ => Err(InvalidInput::new("url", not_in_this_build()).into()),
     }
 }
 
 /// Names the schemes this build knows, but not the URL itself: it may hold a password.
-fn unknown_url(url: &str) -> String {
-    let scheme = url.split(':').next().unwrap_or_default();
+#[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+fn not_in_this_build() -> String {
     let mut known = vec!["memory:"];
     if cfg!(feature = "sqlite") {
         known.push("sqlite:PATH");
@@ -56,5 +60,5 @@ fn unknown_url(url: &str) -> String {
     if cfg!(feature = "postgres") {
         known.push("postgres://…");
     }
-    format!("unknown scheme `{}`; this build knows {}", scheme.escape_debug(), known.join(", "))
+    format!("this build knows only {}; others need a feature of the crate `windlass`", known.join(", "))
 }

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use serde_json::json;
 
 use crate::StoreKind;
-use crate::child::{Command, Load, Order, Todo};
+use crate::child::{Command, Load, Order, STEERED, Todo};
 use crate::event::{Event, What};
 use crate::faketime;
 use crate::rig::{Rig, SOON};
@@ -111,7 +111,8 @@ pub(super) async fn crowd(rig: &mut Rig) -> Result<()> {
     let stored = |events: &[Event]| acknowledged(events).len() >= many * 3 / 4;
     rig.until("most jobs to be stored", SOON, stored).await?;
     rig.fault("many steer the same jobs");
-    for round in 0..rig.profile.times(2, 6) {
+    let rounds = rig.profile.times(2, 6);
+    for round in 0..rounds {
         for at in crowd.clone() {
             let mut jobs = acknowledged(&rig.events()?);
             jobs.shuffle(&mut rig.rng);
@@ -128,6 +129,13 @@ pub(super) async fn crowd(rig: &mut Rig) -> Result<()> {
         }
         rig.go_on_for(300..900).await;
     }
+    // A replay after the last look would find nobody to run it.
+    let commands = 2 * rounds * crowd.len();
+    let steered = |events: &[Event]| {
+        let done = |what: &What| matches!(what, What::Note { text } if text == STEERED);
+        events.iter().filter(|event| done(&event.what)).count() >= commands
+    };
+    rig.until("all to be steered", Duration::from_secs(60), steered).await?;
     rig.quiet(Duration::from_secs(60)).await?;
     let expected = ["canceled", "requested", "finished", "not_found"];
     let strange = |what: &What| matches!(what, What::CancelReply { reply, .. } if !expected.contains(&reply.as_str()));
@@ -170,6 +178,34 @@ pub(super) async fn same_key(rig: &mut Rig) -> Result<()> {
     let firsts = rig.count(|what| matches!(what, What::SubmitOk { duplicate: false, .. }))?;
     let expected = 2 * rig.profile.times(12, 200);
     rig.demand("one job for each key and tenant", format!("{firsts} of {expected}"), firsts == expected);
+    Ok(())
+}
+
+/// F41: random bytes, deep nesting, NUL characters, huge numbers and inputs. Refused or kept byte by byte; never half.
+pub(super) async fn hostile(rig: &mut Rig) -> Result<()> {
+    rig.worker().await?;
+    let producer = rig.producer().await?;
+    let seed = rig.seed();
+    rig.fault("hostile inputs");
+    let changed = rig.profile.times(300, 20_000);
+    rig.processes[producer].tell(&Command::Hostile { seed, changed });
+    let done = |events: &[Event]| {
+        let said = |what: &What| matches!(what, What::Note { text } if text == "all hostile inputs were answered");
+        events.iter().any(|event| said(&event.what))
+    };
+    rig.until("all hostile inputs to be answered", Duration::from_secs(100), done).await?;
+    let unknown = rig.count(|what| matches!(what, What::SubmitUnknown { .. }))?;
+    rig.demand("every hostile input gets a clear answer", format!("{unknown} did not"), unknown == 0);
+    let changed = rig.count(|what| matches!(what, What::Note { text } if text.ends_with("did not keep its input")))?;
+    rig.demand("what is accepted comes back byte by byte", format!("{changed} did not"), changed == 0);
+    let refused = rig.count(|what| matches!(what, What::SubmitRefused { .. }))?;
+    rig.demand("bad inputs are refused", format!("{refused} were"), refused > 0);
+    rig.quiet(SOON).await?;
+    // A row stored half, or a process that died of one, would show.
+    for at in 0..rig.processes.len() {
+        let alive = rig.processes[at].exited()?.is_none();
+        rig.demand("processes survive hostile inputs", alive, alive);
+    }
     Ok(())
 }
 

@@ -414,6 +414,14 @@ pub const ROWS: &[Row] = &[
         state: runs!(sqlite::long_reader),
     },
     Row {
+        id: "F41",
+        title: "hostile inputs: no JSON, too deep, too large, hard to keep",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(jobs::hostile),
+    },
+    Row {
         id: "F42",
         title: "the server stops at once and starts again",
         tier: Tier::P,

@@ -30,17 +30,27 @@ pub(super) async fn killed(rig: &mut Rig) -> Result<()> {
 /// F18: a node stops for three leases; others take its jobs over; what it wants to write afterwards is refused.
 pub(super) async fn frozen(rig: &mut Rig) -> Result<()> {
     let lease = rig.settings.lease;
-    let (first, second) = (rig.worker().await?, rig.worker().await?);
+    rig.worker().await?;
+    rig.worker().await?;
     let producer = rig.producer().await?;
     let seed = rig.seed();
     rig.load(producer, Load { seed, ..Load::default() });
-    // Handlers that go on whatever they are told, so that a zombie does try to write.
-    let ms = u64::try_from((lease * 7 / 2).as_millis())?;
-    let order = Order { todo: Todo { ms, deaf: true, writes: true, ..Todo::default() }, ..Order::default() };
-    for at in [first, second].repeat(rig.profile.times(1, 5)) {
-        let before = saved(&rig.events()?);
-        rig.submit(producer, vec![order.clone(); 4], 4);
-        rig.until("deaf jobs to be under way", SOON, |events| saved(events) >= before + 4).await?;
+    // Handlers that go on whatever they are told, so that a zombie does try to write: some have ended when it goes on, the
+    // others end within their grace.
+    let deaf = |time: Duration| {
+        let ms = u64::try_from(time.as_millis()).expect("a short time");
+        Order { todo: Todo { ms, deaf: true, writes: true, ..Todo::default() }, ..Order::default() }
+    };
+    let times = [lease * 2, lease * 3 + rig.settings.grace / 2].repeat(3);
+    let orders: Vec<Order> = times.into_iter().map(deaf).collect();
+    for _ in 0..rig.profile.times(2, 10) {
+        let before = rig.events()?.len();
+        rig.submit(producer, orders.clone(), 1);
+        rig.until("deaf jobs to be under way", SOON, |events| savers(&events[before..]).len() >= orders.len()).await?;
+        // The node that has most of them.
+        let savers = savers(&rig.events()?[before..]);
+        let held = |at: &usize| savers.iter().filter(|proc| **proc == rig.processes[*at].proc()).count();
+        let at = rig.workers().into_iter().max_by_key(held).expect("there are workers");
         rig.freeze(at, lease * 3).await;
         rig.go_on(Duration::from_secs(1)).await;
     }
@@ -177,10 +187,10 @@ fn started(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event.what, What::Start { .. })).count()
 }
 
-/// Checkpoints that the store has accepted.
-fn saved(events: &[Event]) -> usize {
+/// The processes whose checkpoints the store has accepted, one for each.
+fn savers(events: &[Event]) -> Vec<u32> {
     let checkpoint = |what: &What| matches!(what, What::Write { what, accepted: true, .. } if what == "checkpoint");
-    events.iter().filter(|event| checkpoint(&event.what)).count()
+    events.iter().filter(|event| checkpoint(&event.what)).map(|event| event.proc).collect()
 }
 
 fn ended(events: &[Event]) -> usize {

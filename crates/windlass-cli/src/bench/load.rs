@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use windlass::store::Store;
-use windlass::{JobContext, JobError, JobHandler, JobService, SecurityContext, Status, SubmitOptions, TenantId};
+use windlass::{
+    JobContext, JobError, JobHandler, JobService, OperatorRight, SecurityContext, Status, SubmitOptions, TenantId,
+};
 
 use crate::bench::figures::times;
 use crate::error::{CliError, Result};
@@ -241,7 +243,7 @@ impl Submits {
 pub(crate) async fn until_succeeded(service: &JobService, jobs: u64) -> Result {
     let begun = Instant::now();
     loop {
-        let succeeded = service.operator().counts().await?.get(Status::Succeeded);
+        let succeeded = service.operator(OperatorRight::assume()).counts().await?.get(Status::Succeeded);
         if succeeded >= jobs {
             return Ok(());
         }

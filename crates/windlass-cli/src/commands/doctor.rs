@@ -3,34 +3,30 @@
 
 use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
 use serde_json::json;
-use windlass::sqlite::rusqlite;
+use windlass::health::{Checkup, Finding, Level};
+use windlass::postgres::{PgStore, Walls};
 use windlass::store::Store;
-use windlass::{Config, JobFilter, Page, Scope, Status, Timestamp};
+use windlass::{Config, JobFilter, OperatorRight, Page, Scope, Status, Timestamp};
 
+use crate::args::DoctorArgs;
 use crate::connect::Place;
 use crate::error::{CliError, Result};
 use crate::output::{Out, plain};
-use crate::time::{show_duration, show_time};
+use windlass::text::{show_duration, show_time};
 
 /// A clock that is off by more than this makes times in logs and jobs hard to compare.
 const CLOCK_SKEW: Duration = Duration::from_secs(1);
 /// A ready job should not wait this long while anything could run it.
 const STUCK_AFTER: Duration = Duration::from_secs(600);
-/// Before this version, SQLite could corrupt a file in WAL mode that two connections use.
-const SQLITE_SAFE: i32 = 3_051_003;
 
 /// Runs every check; fails if one of them does.
-pub(crate) async fn run(place: &Place, out: &Out) -> Result {
+pub(crate) async fn run(place: &Place, args: &DoctorArgs, out: &Out) -> Result {
     let mut report = Report::default();
-    if let Place::Sqlite(_) = place {
-        sqlite_version(&mut report);
-    }
     match place.read().await {
         Ok(store) => {
             report.ok("store", format!("{} opens", place.describe()));
-            look(place, &*store, &mut report).await;
+            look(place, &*store, args, &mut report).await;
         }
         Err(error) => report.fail("store", error.to_string(), advice(&error)),
     }
@@ -46,35 +42,17 @@ pub(crate) async fn run(place: &Place, out: &Out) -> Result {
 #[derive(Debug, Default)]
 struct Report(Vec<Finding>);
 
-#[derive(Debug, Serialize)]
-struct Finding {
-    check: &'static str,
-    level: Level,
-    message: String,
-    /// What to do about it; nothing where all is well.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Level {
-    Ok,
-    Warn,
-    Fail,
-}
-
 impl Report {
-    fn ok(&mut self, check: &'static str, message: String) {
-        self.0.push(Finding { check, level: Level::Ok, message, advice: None });
+    fn ok(&mut self, check: &str, message: String) {
+        self.0.push(Finding::ok(check, message));
     }
 
-    fn warn(&mut self, check: &'static str, message: String, advice: impl Into<String>) {
-        self.0.push(Finding { check, level: Level::Warn, message, advice: Some(advice.into()) });
+    fn warn(&mut self, check: &str, message: String, fix: impl Into<String>) {
+        self.0.push(Finding::warn(check, message, fix));
     }
 
-    fn fail(&mut self, check: &'static str, message: String, advice: impl Into<String>) {
-        self.0.push(Finding { check, level: Level::Fail, message, advice: Some(advice.into()) });
+    fn fail(&mut self, check: &str, message: String, fix: impl Into<String>) {
+        self.0.push(Finding::fail(check, message, fix));
     }
 
     fn failed(&self) -> usize {
@@ -92,9 +70,9 @@ impl Report {
                 Level::Warn => out.paint(&style.yellow(), "warn"),
                 Level::Fail => out.paint(&style.red().bold(), "fail"),
             };
-            out.line(format_args!("{level}  {:<9} {}", finding.check, plain(&finding.message)))?;
-            if let Some(advice) = &finding.advice {
-                out.line(format_args!("                {}", out.paint(&console::Style::new().dim(), advice)))?;
+            out.line(format_args!("{level}  {:<11} {}", finding.check, plain(&finding.message)))?;
+            if let Some(fix) = &finding.fix {
+                out.line(format_args!("                  {}", out.paint(&console::Style::new().dim(), plain(fix))))?;
             }
         }
         Ok(())
@@ -102,10 +80,12 @@ impl Report {
 }
 
 /// The checks that need an open store. One that cannot be made is a failure of its own and does not keep the others.
-async fn look(place: &Place, store: &dyn Store, report: &mut Report) {
+async fn look(place: &Place, store: &dyn Store, args: &DoctorArgs, report: &mut Report) {
     let checks = [
         ("schema", schema(place, report).await),
+        ("walls", walls(store, report)),
         ("clock", clock(store, report).await),
+        ("examine", examine(store, args, report).await),
         ("nodes", nodes(store, report).await),
         ("pauses", pauses(store, report).await),
         ("queues", queues(store, report).await),
@@ -128,15 +108,6 @@ fn advice(error: &CliError) -> &'static str {
     }
 }
 
-fn sqlite_version(report: &mut Report) {
-    let version = rusqlite::version();
-    if rusqlite::version_number() >= SQLITE_SAFE {
-        return report.ok("sqlite", format!("library version {version}"));
-    }
-    let message = format!("library version {version} can corrupt a file in WAL mode that two connections use");
-    report.warn("sqlite", message, "build with SQLite 3.51.3 or newer; until then look at the file only with windlass");
-}
-
 async fn schema(place: &Place, report: &mut Report) -> Result {
     let (found, wanted) = place.schema_versions().await?;
     match found == wanted {
@@ -145,6 +116,19 @@ async fn schema(place: &Place, report: &mut Report) -> Result {
             let message = format!("version {found}, and this windlass wants {wanted}");
             report.fail("schema", message, "run `windlass migrate`");
         }
+    }
+    Ok(())
+}
+
+/// Whether the database itself keeps tenants apart. Only PostgreSQL can.
+fn walls(store: &dyn Store, report: &mut Report) -> Result {
+    match store.as_any().downcast_ref::<PgStore>().map(PgStore::walls) {
+        Some(Walls::Up) => report.ok("walls", "row-level security keeps tenants apart".to_owned()),
+        Some(Walls::Down(reason)) => {
+            let message = format!("no row-level security between tenants: {reason}");
+            report.warn("walls", message, "run `windlass migrate` as a login that may create roles (docs/security.md)");
+        }
+        None => {}
     }
     Ok(())
 }
@@ -162,6 +146,14 @@ async fn clock(store: &dyn Store, report: &mut Report) -> Result {
         let message = format!("the store's clock is {} {direction} this machine's", show_duration(skew));
         report.warn("clock", message, "set the clocks with NTP; Windlass itself goes by the store's");
     }
+    Ok(())
+}
+
+/// What the store finds by looking at itself.
+async fn examine(store: &dyn Store, args: &DoctorArgs, report: &mut Report) -> Result {
+    let mut checkup = Checkup::default();
+    checkup.held_after = args.held_after;
+    report.0.extend(store.examine(&checkup).await?);
     Ok(())
 }
 
@@ -217,7 +209,7 @@ async fn queues(store: &dyn Store, report: &mut Report) -> Result {
 async fn dead_letters(store: &dyn Store, report: &mut Report) -> Result {
     let mut filter = JobFilter::all().status(Status::DeadLettered);
     filter.replayed = Some(false);
-    let letters = store.list(Scope::All, &filter, Page::first(Page::MAX)).await?.len();
+    let letters = store.list(Scope::All(OperatorRight::assume()), &filter, Page::first(Page::MAX)).await?.len();
     match letters {
         0 => report.ok("dead", "no dead letters".to_owned()),
         n => {

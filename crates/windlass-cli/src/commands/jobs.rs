@@ -6,15 +6,13 @@ use comfy_table::{Cell, Row};
 use console::Style;
 use serde_json::json;
 use windlass::store::Store;
-use windlass::{
-    HistoryEntry, JobFilter, JobId, JobRecord, KeyError, Page, Payload, Scope, Status, Timestamp, Why, explain,
-};
+use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, KeyError, Page, Payload, Status, Timestamp, Why, explain};
 
 use crate::args::{Global, ListArgs, PageArgs, ShowArgs};
 use crate::connect::{find, opener};
 use crate::error::Result;
 use crate::output::{Out, duration, number, plain, status_style};
-use crate::time::{show_duration, show_time};
+use windlass::text::{show_duration, show_time};
 
 /// Lists jobs, newest first.
 pub(crate) async fn list(global: &Global, store: Arc<dyn Store>, args: &ListArgs, out: &Out) -> Result {
@@ -56,7 +54,7 @@ pub(crate) fn print_jobs(global: &Global, jobs: &[JobRecord], page: PageArgs, no
         ("REASON", 0, |job, _, _| Cell::new(remark(job))),
     ];
     let width = out.width();
-    let wanted = |(name, needs, _): &Column| width >= *needs && (*name != "TENANT" || global.scope() == Scope::All);
+    let wanted = |(name, needs, _): &Column| width >= *needs && (*name != "TENANT" || global.all_tenants);
     let columns: Vec<Column> = columns.into_iter().filter(wanted).collect();
     let mut table = out.table(&columns.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
     for job in jobs {

@@ -5,14 +5,14 @@ use std::io::IsTerminal;
 
 use comfy_table::Cell;
 use serde_json::json;
-use windlass::LocalKeys;
 use windlass::store::DataKeyRecord;
+use windlass::{LocalKeys, OperatorRight};
 
 use crate::args::{Global, KeysCommand};
 use crate::connect::{Place, caller, with_service};
 use crate::error::{CliError, Result};
 use crate::output::{Out, number, plain};
-use crate::time::show_time;
+use windlass::text::show_time;
 
 /// Carries out one of the commands.
 pub(crate) async fn run(global: &Global, place: &Place, command: KeysCommand, out: &Out) -> Result {
@@ -74,7 +74,7 @@ async fn rotate(global: &Global, place: &Place, out: &Out) -> Result {
 
 async fn rewrap(global: &Global, place: &Place, out: &Out) -> Result {
     with_service(global, place.write().await?, async |service| {
-        let rewrapped = service.operator().rewrap_keys(&caller(global)).await?;
+        let rewrapped = service.operator(OperatorRight::assume()).rewrap_keys(&caller(global)).await?;
         if out.wants_json() {
             return out.json(&json!({ "rewrapped": rewrapped }));
         }

@@ -5,6 +5,7 @@ mod dead;
 mod doctor;
 mod jobs;
 mod keys;
+mod quota;
 mod schema;
 mod steer;
 mod submit;
@@ -45,10 +46,12 @@ pub(crate) async fn run(cli: Cli, out: &mut Out) -> Result {
         Command::Resume(args) => steer::resume(&global, &place, &args, out).await,
         Command::Pauses => system::pauses(&*place.read().await?, out).await,
         Command::Nodes => system::nodes(&*place.read().await?, out).await,
+        Command::Tenants => quota::tenants(&global, &*place.read().await?, out).await,
+        Command::Quota(command) => quota::run(&global, &place, command, out).await,
         Command::Audit(args) => system::audit(&global, &*place.read().await?, &args, out).await,
         Command::Stats => system::stats(&global, &*place.read().await?, out).await,
         Command::Keys(command) => keys::run(&global, &place, command, out).await,
-        Command::Doctor => doctor::run(&place, out).await,
+        Command::Doctor(args) => doctor::run(&place, &args, out).await,
         Command::Migrate(args) => schema::migrate(&place, &args, out).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

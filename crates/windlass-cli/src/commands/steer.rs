@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use windlass::JobId;
 use windlass::store::{CancelReply, Store};
+use windlass::{JobId, OperatorRight};
 
 use crate::args::{CancelArgs, Global, PauseArgs, ResumeArgs};
 use crate::connect::{Place, caller, caller_of, with_service};
@@ -93,7 +93,7 @@ pub(crate) async fn pause(global: &Global, place: &Place, args: &PauseArgs, out:
     let store = place.write().await?;
     with_service(global, store, async |service| {
         service.pause(&caller(global), &target, &args.reason).await?;
-        let pauses = service.pauses().await?;
+        let pauses = service.operator(OperatorRight::assume()).pauses().await?;
         let pause = pauses.into_iter().find(|pause| pause.target == target);
         if out.wants_json() {
             return out.json(&json!({ "target": target.name(), "pause": pause }));

@@ -3,13 +3,13 @@
 
 use comfy_table::Cell;
 use serde_json::json;
+use windlass::Status;
 use windlass::store::{AuditFilter, Counts, Store};
-use windlass::{Scope, Status};
 
 use crate::args::{AuditArgs, Global};
 use crate::error::Result;
 use crate::output::{Out, duration, number, plain};
-use crate::time::show_time;
+use windlass::text::show_time;
 
 /// Lists the registered processes.
 pub(crate) async fn nodes(store: &dyn Store, out: &Out) -> Result {
@@ -99,7 +99,7 @@ pub(crate) async fn stats(global: &Global, store: &dyn Store, out: &Out) -> Resu
         table.add_row(vec![out.status(status), number(counts.get(status))]);
     }
     out.print_table(table, 0)?;
-    if global.scope() != Scope::All {
+    if !global.all_tenants {
         out.say(format_args!("these are the jobs{}", global.whose()));
     }
     Ok(())

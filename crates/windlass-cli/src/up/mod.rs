@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use windlass::store::Counts;
-use windlass::{JobId, JobService, Status};
+use windlass::{JobId, JobService, OperatorRight, Status};
 
 use crate::args::{Global, UpArgs};
 use crate::commands::{log_filter, log_to_stderr};
@@ -52,7 +52,7 @@ pub(crate) async fn run(global: &Global, args: &UpArgs, out: &Out) -> Result {
 
 /// Runs the demo and shows what happens, until told to stop. Answers with the counts at the start.
 async fn watch(service: &JobService, place: &Place, args: &UpArgs, log: LogLines, out: &Out) -> Result<Counts> {
-    let before = service.operator().counts().await?;
+    let before = service.operator(OperatorRight::assume()).counts().await?;
     let _producing = (!args.no_demo).then(|| Producing(tokio::spawn(producer::produce(service.clone()))));
     let stop = stop_signal(args.for_seconds.map(Duration::from_secs));
     if out.is_terminal() && !out.wants_json() {
@@ -134,11 +134,11 @@ async fn stop_service(service: &JobService, out: &Out) {
 }
 
 async fn summary(service: &JobService, before: &Counts, ran: Duration, place: &Place, out: &Out) -> Result {
-    let after = service.operator().counts().await?;
+    let after = service.operator(OperatorRight::assume()).counts().await?;
     let gained = |status| after.get(status).saturating_sub(before.get(status));
     let waiting = after.unfinished();
     let (succeeded, dead) = (gained(Status::Succeeded), gained(Status::DeadLettered));
-    let ran = crate::time::show_duration(ran);
+    let ran = windlass::text::show_duration(ran);
     out.say(format_args!(
         "stopped after {ran}: {succeeded} jobs succeeded, {dead} became dead letters, {waiting} go on when it starts again"
     ));
@@ -156,7 +156,7 @@ async fn print_until(stop: impl Future<Output = ()>, service: &JobService, out: 
             _ = ticks.tick() => false,
             () = &mut stop => true,
         };
-        let counts = service.operator().counts().await?;
+        let counts = service.operator(OperatorRight::assume()).counts().await?;
         rate.saw(&counts);
         let counted = Status::ALL.map(|status| format!("{status}={}", counts.get(status))).join(" ");
         if out.wants_json() {
@@ -175,7 +175,7 @@ async fn print_until(stop: impl Future<Output = ()>, service: &JobService, out: 
 /// Draws the picture until told to stop.
 async fn draw_until(stop: impl Future<Output = ()>, service: &JobService, mut screen: Screen<'_>) -> Result {
     let mut stop = std::pin::pin!(stop);
-    let mut events = service.operator().events();
+    let mut events = service.operator(OperatorRight::assume()).events();
     let mut lately: VecDeque<JobId> = VecDeque::new();
     let mut rate = Rate::default();
     let mut ticks = tokio::time::interval(REDRAW);
@@ -191,7 +191,7 @@ async fn draw_until(stop: impl Future<Output = ()>, service: &JobService, mut sc
                 }
             }
             _ = ticks.tick() => {
-                let counts = service.operator().counts().await?;
+                let counts = service.operator(OperatorRight::assume()).counts().await?;
                 rate.saw(&counts);
                 let seen = screen::look(service, lately.make_contiguous(), counts, rate.per_second()).await?;
                 screen.draw(&seen)?;

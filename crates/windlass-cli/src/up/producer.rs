@@ -6,7 +6,8 @@ use std::time::Duration;
 use uuid::Uuid;
 use windlass::store::Counts;
 use windlass::{
-    Error, JobFilter, JobHandler, JobService, Page, Priority, SecurityContext, Status, SubmitOptions, TenantId,
+    Error, JobFilter, JobHandler, JobService, OperatorRight, Page, Priority, SecurityContext, Status, SubmitOptions,
+    TenantId,
 };
 
 use super::demo::{Call, Flaky, Invoice, Note, Order, Picture, Reminder, Report, ReportInput, Thumbnail};
@@ -35,7 +36,11 @@ pub(super) async fn produce(service: JobService) {
     for step in 0u64.. {
         ticks.tick().await;
         if step.is_multiple_of(LOOK_EVERY) {
-            crowded = service.operator().counts().await.is_ok_and(|counts| waiting(&counts) > MOST_WAITING);
+            crowded = service
+                .operator(OperatorRight::assume())
+                .counts()
+                .await
+                .is_ok_and(|counts| waiting(&counts) > MOST_WAITING);
             if let Err(error) = drop_old_letters(&service).await {
                 tracing::debug!(%error, "old dead letters of the demo could not be purged");
             }
@@ -98,7 +103,7 @@ fn tagged() -> SubmitOptions {
 async fn drop_old_letters(service: &JobService) -> Result<(), Error> {
     let filter = JobFilter::all().status(Status::DeadLettered).handler(Flaky::ID);
     let page = Page { limit: Page::MAX, before: None, offset: MOST_DEAD };
-    for letter in service.operator().list(&filter, page).await? {
+    for letter in service.operator(OperatorRight::assume()).list(&filter, page).await? {
         let ctx = SecurityContext::new(letter.tenant).with_user("demo");
         service.purge(&ctx, letter.id).await?;
     }

@@ -3,14 +3,14 @@
 
 use console::{Style, Term, truncate_str};
 use windlass::store::Counts;
-use windlass::{JobFilter, JobId, JobRecord, JobService, Page, Scope, Status};
+use windlass::{JobFilter, JobId, JobRecord, JobService, OperatorRight, Page, Scope, Status};
 
 use super::LogLines;
 use crate::args::UpArgs;
 use crate::connect::Place;
 use crate::error::Result;
 use crate::output::{Out, plain, status_style};
-use crate::time::show_duration;
+use windlass::text::show_duration;
 
 /// Long jobs with a bar of their own.
 const BARS: usize = 2;
@@ -65,9 +65,9 @@ pub(super) struct Seen {
 /// Looks at the store for one picture.
 pub(super) async fn look(service: &JobService, lately: &[JobId], counts: Counts, rate: f64) -> Result<Seen> {
     let running = JobFilter::all().status(Status::Running);
-    let running = service.operator().list(&running, Page::first(Page::MAX)).await?;
+    let running = service.operator(OperatorRight::assume()).list(&running, Page::first(Page::MAX)).await?;
     let long = running.iter().filter(|job| job.progress.is_some()).rev().take(BARS).cloned().collect();
-    let found = service.store().get(Scope::All, lately).await?;
+    let found = service.store().get(Scope::All(OperatorRight::assume()), lately).await?;
     // In the order in which they were heard of, which the store does not keep.
     let lately = lately.iter().filter_map(|id| found.iter().find(|job| job.id == *id).cloned()).collect();
     Ok(Seen { counts, rate, running: service.running(), long, lately, now: service.now() })

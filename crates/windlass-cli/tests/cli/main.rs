@@ -7,5 +7,6 @@ mod errors;
 mod jobs;
 mod keys;
 mod postgres;
+mod quotas;
 mod system;
 mod up;

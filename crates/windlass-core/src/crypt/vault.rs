@@ -196,7 +196,7 @@ impl Vault {
         let provider = &self.options.provider;
         let current = self.bounded(provider.current()).await?;
         let mut rewrapped = 0;
-        for DataKeyRecord { tenant, version, wrapped, .. } in self.store.data_keys(Scope::All).await? {
+        for DataKeyRecord { tenant, version, wrapped, .. } in self.store.data_keys(Scope::ENGINE).await? {
             let Some(old) = wrapped.filter(|wrapped| wrapped.kek != current) else { continue };
             let of = KeyOf { tenant, version };
             let new = async { provider.wrap(of, &provider.unwrap(of, &old).await?).await };

@@ -8,6 +8,7 @@ use foldhash::HashMap;
 use crate::clock::Timestamp;
 use crate::id::JobId;
 use crate::job::Status;
+use crate::quota::Amount;
 use crate::store::{Counts, Gate, LeaseId, NodeId, NodeRecord, PauseTarget};
 use crate::tenant::{Scope, TenantId};
 
@@ -25,7 +26,15 @@ pub(super) struct Index {
     pub(super) leases: HashMap<LeaseId, Lease>,
     pub(super) expiries: BTreeSet<(Timestamp, JobId)>,
     pub(super) purges: BTreeSet<(Timestamp, JobId)>,
-    counts: HashMap<TenantId, [u64; Status::ALL.len()]>,
+    counts: HashMap<TenantId, Counted>,
+}
+
+/// What is counted for a tenant.
+#[derive(Debug, Default)]
+struct Counted {
+    by_status: [u64; Status::ALL.len()],
+    /// Payload bytes of unfinished jobs.
+    bytes: u64,
 }
 
 /// An ordering key of a tenant that some job holds.
@@ -84,7 +93,11 @@ impl Index {
             }
         }
         self.add_expiry(entry);
-        self.count(entry.job.tenant, entry.status(), 1);
+        let (status, bytes) = (entry.status(), entry.job.payload.as_str().len() as u64);
+        self.count(entry.job.tenant, status, 1);
+        if !status.is_terminal() {
+            self.counts.entry(entry.job.tenant).or_default().bytes += bytes;
+        }
     }
 
     /// Removes a job that is about to leave its place.
@@ -128,7 +141,11 @@ impl Index {
             }
         }
         self.remove_expiry(entry);
-        self.uncount(entry.job.tenant, entry.status());
+        let (status, bytes) = (entry.status(), entry.job.payload.as_str().len() as u64);
+        self.uncount(entry.job.tenant, status);
+        if !status.is_terminal() {
+            self.counts.entry(entry.job.tenant).or_default().bytes -= bytes;
+        }
     }
 
     /// Moves jobs that `Ready::take` has taken out of their lines already; all the rest of `remove` and `add`.
@@ -147,19 +164,36 @@ impl Index {
         let mut counts = Counts::default();
         for (_, own) in self.counts.iter().filter(|(tenant, _)| scope.covers(**tenant)) {
             for status in Status::ALL {
-                counts.add(status, own[status.code() as usize]);
+                counts.add(status, own.by_status[status.code() as usize]);
             }
         }
         counts
     }
 
+    /// What a tenant has in unfinished jobs.
+    pub(super) fn in_use(&self, tenant: TenantId) -> Amount {
+        let Some(own) = self.counts.get(&tenant) else { return Amount::default() };
+        let unfinished = Status::ALL.into_iter().filter(|status| !status.is_terminal());
+        Amount { jobs: unfinished.map(|status| own.by_status[status.code() as usize]).sum(), bytes: own.bytes }
+    }
+
+    /// How many jobs of a tenant run.
+    pub(super) fn running(&self, tenant: TenantId) -> u64 {
+        self.counts.get(&tenant).map_or(0, |own| own.by_status[Status::Running.code() as usize])
+    }
+
+    /// The tenants that ever had a job.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = TenantId> {
+        self.counts.keys().copied()
+    }
+
     /// Counts jobs that came to a status.
     pub(super) fn count(&mut self, tenant: TenantId, status: Status, jobs: u64) {
-        self.counts.entry(tenant).or_default()[status.code() as usize] += jobs;
+        self.counts.entry(tenant).or_default().by_status[status.code() as usize] += jobs;
     }
 
     fn uncount(&mut self, tenant: TenantId, status: Status) {
-        let count = &mut self.counts.entry(tenant).or_default()[status.code() as usize];
+        let count = &mut self.counts.entry(tenant).or_default().by_status[status.code() as usize];
         *count = count.saturating_sub(1);
     }
 

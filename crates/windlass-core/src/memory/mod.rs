@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use foldhash::{HashMap, HashSet};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{JobError, Reason};
@@ -22,10 +22,12 @@ use crate::id::{JobId, MachineSlot};
 use crate::job::{HistoryEntry, JobFilter, JobRecord, NewJob, Page, Replayed, Status, UniqueWithin};
 use crate::payload::Payload;
 use crate::priority::Band;
+use crate::quota::{Amount, Bucket, Quota, Quotas, TenantUse, admit};
 use crate::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    Gate, LeaseId, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts, WrappedKey,
+    Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
+    Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts,
+    WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
 
@@ -49,6 +51,8 @@ const SLOTS: usize = MachineSlot::DATABASE.0 as usize + 1;
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    /// A copy of the state's, for questions that must not wait for a step.
+    quotas: RwLock<Arc<Quotas>>,
 }
 
 impl MemoryStore {
@@ -59,7 +63,7 @@ impl MemoryStore {
 
     /// An empty store that goes by `clock`.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        MemoryStore { clock, state: Mutex::new(State::default()) }
+        MemoryStore { clock, state: Mutex::new(State::default()), quotas: RwLock::default() }
     }
 
     /// Does one step: with the state to itself, at one point in time.
@@ -253,6 +257,30 @@ impl Store for MemoryStore {
         Ok(self.step(|state, _| state.data_keys.range_mut(of_tenant).filter_map(|(_, key)| key.wrapped.take()).count()))
     }
 
+    async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
+        self.step(|state, now| {
+            state.set_quota(of, quota, by, now);
+            *self.quotas.write() = state.quotas.clone();
+        });
+        Ok(())
+    }
+
+    async fn quotas(&self) -> Result<Quotas> {
+        Ok(self.step(|state, _| (*state.quotas).clone()))
+    }
+
+    async fn tenant_uses(&self, scope: Scope) -> Result<Vec<TenantUse>> {
+        Ok(self.step(|state, _| state.tenant_uses(scope)))
+    }
+
+    fn limited(&self, tenant: TenantId) -> Limited {
+        let quotas = self.quotas.read();
+        match quotas.is_empty() {
+            true => Limited::default(),
+            false => Limited { submits: quotas.limiting(tenant).is_some(), running: quotas.cap(tenant).is_some() },
+        }
+    }
+
     async fn promote(&self, limit: usize) -> Result<Promoted> {
         Ok(self.step(|state, now| state.promote(limit, now)))
     }
@@ -293,6 +321,9 @@ struct State {
     data_keys: BTreeMap<(TenantId, u32), DataKeyRecord>,
     nodes_made: i64,
     slots: Slots,
+    quotas: Arc<Quotas>,
+    /// Tokens for submits, of tenants whose rate is limited.
+    buckets: HashMap<TenantId, Bucket>,
 }
 
 /// Which machine slots are in use, and what is known of their ids.
@@ -449,6 +480,23 @@ fn lost_attempt(entry: &Entry) -> Option<Attempt> {
     }
 }
 
+/// How many jobs of each tenant run, while a claim takes more.
+struct Room {
+    quotas: Arc<Quotas>,
+    running: HashMap<TenantId, u64>,
+}
+
+impl Room {
+    /// Counts one more job in, if it may start.
+    fn take(&mut self, tenant: TenantId) -> bool {
+        let Some(cap) = self.quotas.cap(tenant) else { return true };
+        let running = self.running.entry(tenant).or_default();
+        let may = *running < cap;
+        *running += u64::from(may);
+        may
+    }
+}
+
 // ---- the life of a job
 
 impl State {
@@ -462,7 +510,71 @@ impl State {
             }
             None => None,
         };
+        self.check_quotas(&submit.jobs, now)?;
         Ok(submit.jobs.into_iter().map(|job| self.insert(job, lease, now)).collect())
+    }
+
+    /// Refuses jobs beyond a quota, and takes their tokens. What is stored already needs no room.
+    fn check_quotas(&mut self, jobs: &[NewJob], now: Timestamp) -> Result<()> {
+        if self.quotas.is_empty() {
+            return Ok(());
+        }
+        let mut wanted: BTreeMap<TenantId, Amount> = BTreeMap::new();
+        for job in jobs.iter().filter(|job| self.quotas.limiting(job.tenant).is_some()) {
+            if job.is_plain() || self.holder_of_keys(&Job::from(job.clone()), now).is_none() {
+                wanted.entry(job.tenant).or_default().add(job.payload.as_str().len());
+            }
+        }
+        let quotas = self.quotas.clone();
+        for (tenant, wanted) in &wanted {
+            let Some(quota) = quotas.limiting(*tenant) else { continue };
+            let in_use = self.index.in_use(*tenant);
+            let bucket =
+                quota.submit_rate.map(|rate| self.buckets.entry(*tenant).or_insert_with(|| Bucket::full(rate, now)));
+            admit(*tenant, quota, in_use, bucket, *wanted, now)?;
+        }
+        for (tenant, wanted) in wanted {
+            if let Some(bucket) = self.buckets.get_mut(&tenant) {
+                bucket.take(wanted.jobs);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_quota(&mut self, of: Option<TenantId>, quota: Option<&Quota>, by: &str, now: Timestamp) {
+        let mut quotas = (*self.quotas).clone();
+        match (of, quota) {
+            (None, quota) => quotas.default = quota.cloned(),
+            (Some(tenant), Some(quota)) => drop(quotas.own.insert(tenant, quota.clone())),
+            (Some(tenant), None) => drop(quotas.own.remove(&tenant)),
+        }
+        self.index.ready.set_shares(&quotas);
+        self.quotas = Arc::new(quotas);
+        let action = if quota.is_some() { "QUOTA_SET" } else { "QUOTA_CLEARED" };
+        let target = of.map_or_else(|| "default".to_owned(), |tenant| format!("tenant:{tenant}"));
+        let detail = quota.and_then(|quota| serde_json::to_string(quota).ok());
+        self.write_audit(now, by, of, action, target, detail);
+    }
+
+    fn tenant_uses(&self, scope: Scope) -> Vec<TenantUse> {
+        let mut tenants: Vec<TenantId> = self.index.tenants().chain(self.quotas.own.keys().copied()).collect();
+        tenants.retain(|tenant| scope.covers(*tenant));
+        tenants.sort_unstable();
+        tenants.dedup();
+        let used = |tenant: TenantId| {
+            let in_use = self.index.in_use(tenant);
+            let mut used = TenantUse::new(tenant, &self.quotas);
+            used.queued = in_use.jobs;
+            used.running = self.index.running(tenant);
+            used.bytes = used.limits_bytes().then_some(in_use.bytes);
+            used
+        };
+        tenants.into_iter().map(used).filter(|used| used.own || used.queued > 0).collect()
+    }
+
+    /// How many more jobs of a tenant may run; `None` without a limit.
+    fn running_room(&self, tenant: TenantId) -> Option<u64> {
+        Some(self.quotas.cap(tenant)?.saturating_sub(self.index.running(tenant)))
     }
 
     /// Stores one job, unless another one has its key.
@@ -514,7 +626,10 @@ impl State {
         }
         let mut more = [false; 4];
         for (queue, _) in &claim.queues {
-            let bands = self.index.ready.bands(queue);
+            let capped = self.quotas.has_caps();
+            let may =
+                |id: JobId| !capped || self.jobs.get(&id).is_some_and(|e| self.running_room(e.job.tenant) != Some(0));
+            let bands = self.index.ready.bands(queue, may);
             (0..4).for_each(|b| more[b] |= bands[b]);
         }
         Ok(Claimed { now, jobs, more })
@@ -525,11 +640,24 @@ impl State {
         let mut limits: Vec<usize> = claim.queues.iter().map(|(_, limit)| *limit).collect();
         let mut by_band: [Vec<JobId>; 4] = Default::default();
         let mut left = claim.max;
+        let mut room = self.quotas.has_caps().then(|| Room {
+            quotas: self.quotas.clone(),
+            running: self.index.tenants().map(|tenant| (tenant, self.index.running(tenant))).collect(),
+        });
         for quota in [claim.quota, [usize::MAX; 4]] {
             for band in Band::ALL {
                 let mut part = quota[band.index()].min(left);
                 for ((queue, _), limit) in claim.queues.iter().zip(&mut limits) {
-                    let taken = self.index.ready.take(queue, band, part.min(*limit), &mut by_band[band.index()]);
+                    let (max, into) = (part.min(*limit), &mut by_band[band.index()]);
+                    let taken = match &mut room {
+                        None => self.index.ready.take(queue, band, max, into),
+                        Some(room) => {
+                            let jobs = &self.jobs;
+                            // Called for one job after the other, and a job that may start is taken.
+                            let may = |id| jobs.get(&id).is_some_and(|entry| room.take(entry.job.tenant));
+                            self.index.ready.take_allowed(queue, band, max, into, may)
+                        }
+                    };
                     *limit -= taken;
                     part -= taken;
                     left -= taken;
@@ -879,7 +1007,10 @@ impl State {
             PauseTarget::Tenant(tenant) => *tenant == job.tenant,
         };
         let pauses = self.pauses.values().filter(stops).cloned().collect();
-        Some(Whereabouts { now, record: entry.record(), ahead, key_holder, pauses, nodes: self.node_records() })
+        let cap = self.quotas.cap(job.tenant).filter(|_| ahead.is_some());
+        let cap = cap.map(|cap| (self.index.running(job.tenant), cap));
+        let nodes = self.node_records();
+        Some(Whereabouts { now, record: entry.record(), ahead, key_holder, pauses, nodes, cap })
     }
 
     fn audit_log(&self, scope: Scope, filter: &AuditFilter, now: Timestamp) -> Vec<AuditEntry> {
@@ -888,7 +1019,7 @@ impl State {
             return self.successes(scope, filter.target.as_deref(), limit, now);
         }
         let passes = |entry: &&AuditEntry| {
-            entry.tenant.map_or(scope == Scope::All, |tenant| scope.covers(tenant))
+            entry.tenant.map_or(scope.tenant().is_none(), |tenant| scope.covers(tenant))
                 && filter.action.as_ref().is_none_or(|action| *action == entry.action)
                 && filter.target.as_ref().is_none_or(|target| *target == entry.target)
         };

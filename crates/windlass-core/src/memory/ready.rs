@@ -9,6 +9,7 @@ use foldhash::HashMap;
 use crate::fair::{Line, Positions};
 use crate::id::JobId;
 use crate::priority::{Band, Priority};
+use crate::quota::Quotas;
 use crate::store::WaitingQueue;
 use crate::tenant::TenantId;
 
@@ -56,6 +57,35 @@ impl Ready {
         }
     }
 
+    /// Takes note of the tenants' shares.
+    pub(super) fn set_shares(&mut self, quotas: &Quotas) {
+        self.positions.set_shares(quotas);
+    }
+
+    /// The same as `take`, passing over the jobs that `may` refuses.
+    pub(super) fn take_allowed(
+        &mut self,
+        queue: &str,
+        band: Band,
+        max: usize,
+        taken: &mut Vec<JobId>,
+        mut may: impl FnMut(JobId) -> bool,
+    ) -> usize {
+        let Some(lines) = self.queues.get_mut(queue) else { return 0 };
+        let mut left = max;
+        for line in lines.iter_mut().filter(|(priority, _)| priority.0.band() == band).map(|(_, line)| line) {
+            let allowed: Vec<(i64, JobId)> = line.jobs.iter().filter(|(_, id)| may(*id)).take(left).copied().collect();
+            left -= allowed.len();
+            for (position, id) in allowed {
+                line.jobs.remove(&(position, id));
+                self.positions.served(&line.line, position);
+                taken.push(id);
+            }
+        }
+        lines.retain(|_, line| !line.jobs.is_empty());
+        max - left
+    }
+
     /// Takes the first jobs of a band out of a queue, at most `max`.
     pub(super) fn take(&mut self, queue: &str, band: Band, max: usize, taken: &mut Vec<JobId>) -> usize {
         let Some(lines) = self.queues.get_mut(queue) else { return 0 };
@@ -86,11 +116,11 @@ impl Ready {
         max - left
     }
 
-    /// Which bands have jobs in a queue.
-    pub(super) fn bands(&self, queue: &str) -> [bool; 4] {
+    /// Which bands have jobs in a queue that `may` allows.
+    pub(super) fn bands(&self, queue: &str, may: impl Fn(JobId) -> bool) -> [bool; 4] {
         let mut bands = [false; 4];
         for (priority, line) in self.queues.get(queue).into_iter().flatten() {
-            bands[priority.0.band().index()] |= !line.jobs.is_empty();
+            bands[priority.0.band().index()] |= line.jobs.iter().any(|(_, id)| may(*id));
         }
         bands
     }

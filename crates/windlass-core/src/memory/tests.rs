@@ -116,7 +116,7 @@ impl Fixture {
     }
 
     async fn find(&self, id: JobId) -> Option<JobRecord> {
-        self.store.get(Scope::All, &[id]).await.expect("memory answers").pop()
+        self.store.get(Scope::ENGINE, &[id]).await.expect("memory answers").pop()
     }
 
     async fn status(&self, id: JobId) -> Status {
@@ -124,15 +124,15 @@ impl Fixture {
     }
 
     async fn cancel(&self, id: JobId) -> CancelReply {
-        self.store.cancel(Scope::All, id, "op", "not needed").await.expect("memory answers")
+        self.store.cancel(Scope::ENGINE, id, "op", "not needed").await.expect("memory answers")
     }
 
     async fn count(&self, status: Status) -> u64 {
-        self.store.counts(Scope::All).await.expect("memory answers").get(status)
+        self.store.counts(Scope::ENGINE).await.expect("memory answers").get(status)
     }
 
     async fn actions(&self) -> Vec<(String, Option<String>)> {
-        let log = self.store.audit_log(Scope::All, &AuditFilter::default()).await.expect("memory answers");
+        let log = self.store.audit_log(Scope::ENGINE, &AuditFilter::default()).await.expect("memory answers");
         log.into_iter().rev().map(|entry| (entry.action, entry.detail)).collect()
     }
 }
@@ -224,7 +224,7 @@ async fn a_lost_node_costs_a_recovery_and_its_fence() {
     let suspects = f.claim_with(other, &[(&suspect_queue("q"), 1)], 9, [0; 4]).await;
     assert_eq!((suspects.jobs[0].id, suspects.jobs[0].recoveries, suspects.jobs[0].attempt()), (id, 1, 2));
     assert_eq!(suspects.jobs[0].queue, suspect_queue("q"));
-    let history = f.store.history(Scope::All, id).await.unwrap();
+    let history = f.store.history(Scope::ENGINE, id).await.unwrap();
     assert_eq!(
         history.iter().map(|h| h.status).collect::<Vec<_>>(),
         [Status::Pending, Status::Pending, Status::Running]
@@ -292,7 +292,7 @@ async fn an_idempotency_key_holds_until_its_job_is_gone() {
     assert_eq!(f.store.clean(10).await.unwrap(), 1);
     assert_eq!(f.is_duplicate_of(keyed()).await, Some(second), "cleaning the first leaves the second's key alone");
     f.cancel(second).await;
-    assert!(f.store.purge(Scope::All, second, "op").await.unwrap());
+    assert!(f.store.purge(Scope::ENGINE, second, "op").await.unwrap());
     assert_eq!(f.is_duplicate_of(keyed()).await, None);
 }
 
@@ -305,7 +305,7 @@ async fn a_unique_key_holds_until_the_job_ends_or_the_window_passes() {
     f.cancel(first).await;
     let second = f.submit(unique(UniqueWithin::Window(SECOND * 10))).await;
     f.cancel(second).await;
-    assert!(f.store.purge(Scope::All, second, "op").await.unwrap());
+    assert!(f.store.purge(Scope::ENGINE, second, "op").await.unwrap());
     f.clock.advance(SECOND * 9);
     f.store.clean(10).await.unwrap();
     assert_eq!(f.is_duplicate_of(unique(UniqueWithin::Unfinished)).await, Some(second), "whatever became of it");
@@ -402,7 +402,7 @@ async fn a_canceled_holder_passes_its_key_on_and_a_canceled_waiter_keeps_the_lin
     for _ in 0..4 {
         jobs.push(f.submit(f.keyed("k")).await);
     }
-    let where_is = f.store.whereabouts(Scope::All, jobs[1]).await.unwrap().unwrap();
+    let where_is = f.store.whereabouts(Scope::ENGINE, jobs[1]).await.unwrap().unwrap();
     assert_eq!(where_is.key_holder, Some(jobs[0]));
     assert_eq!(f.cancel(jobs[1]).await, CancelReply::Canceled);
     assert_eq!(f.cancel(jobs[0]).await, CancelReply::Canceled);
@@ -432,15 +432,15 @@ async fn a_replayed_dead_letter_waits_for_its_key_again() {
     let fence = f.claim_one().await;
     f.finish(fence, die()).await;
     assert_eq!(f.count(Status::DeadLettered).await, 1);
-    assert_eq!(f.store.replay(Scope::All, second, "op").await.unwrap(), ReplayReply::NotDead(Status::Pending));
-    assert_eq!(f.store.replay(Scope::All, first, "op").await.unwrap(), ReplayReply::Replayed);
+    assert_eq!(f.store.replay(Scope::ENGINE, second, "op").await.unwrap(), ReplayReply::NotDead(Status::Pending));
+    assert_eq!(f.store.replay(Scope::ENGINE, first, "op").await.unwrap(), ReplayReply::Replayed);
     assert_eq!((f.status(first).await, f.count(Status::DeadLettered).await), (Status::Blocked, 0));
     f.cancel(second).await;
     assert_eq!(f.ready().await, [first]);
     let record = f.record(first).await;
     assert_eq!((record.failed, record.recoveries, record.error, record.replayed), (0, 0, None, None));
     let notes: Vec<_> =
-        f.store.history(Scope::All, first).await.unwrap().into_iter().map(|h| (h.status, h.note)).collect();
+        f.store.history(Scope::ENGINE, first).await.unwrap().into_iter().map(|h| (h.status, h.note)).collect();
     assert_eq!(
         notes,
         [(Status::Pending, None), (Status::DeadLettered, None), (Status::Blocked, Some("replayed by op".into()))]
@@ -576,17 +576,17 @@ async fn a_job_whose_time_is_over_is_hidden_at_once_and_removed_later() {
     f.finish(fences[1], die()).await;
     f.clock.advance(DAY);
     assert_eq!(f.find(done).await, None);
-    assert_eq!(f.store.input(Scope::All, done).await.unwrap(), None);
-    assert!(f.store.history(Scope::All, done).await.unwrap().is_empty());
+    assert_eq!(f.store.input(Scope::ENGINE, done).await.unwrap(), None);
+    assert!(f.store.history(Scope::ENGINE, done).await.unwrap().is_empty());
     assert_eq!(f.cancel(done).await, CancelReply::NotFound);
-    assert!(!f.store.purge(Scope::All, done, "op").await.unwrap());
-    let listed = f.store.list(Scope::All, &JobFilter::all(), Page::default()).await.unwrap();
+    assert!(!f.store.purge(Scope::ENGINE, done, "op").await.unwrap());
+    let listed = f.store.list(Scope::ENGINE, &JobFilter::all(), Page::default()).await.unwrap();
     assert_eq!(listed.iter().map(|record| record.id).collect::<Vec<_>>(), [dead]);
     assert_eq!(f.store.clean(9).await.unwrap(), 1);
     assert_eq!(f.store.clean(9).await.unwrap(), 0);
 
     let as_job = f.submit(f.job()).await;
-    assert!(f.store.mark_replayed(Scope::All, dead, "op", as_job, DAY).await.unwrap());
+    assert!(f.store.mark_replayed(Scope::ENGINE, dead, "op", as_job, DAY).await.unwrap());
     assert_eq!(f.record(dead).await.replayed.unwrap().as_job, as_job);
     f.clock.advance(DAY);
     assert_eq!(f.find(dead).await, None);
@@ -624,7 +624,7 @@ async fn the_history_tells_every_attempt() {
     let fence = f.claim_one().await;
     let finish = Finish { fence, attempt: 2, ran: SECOND, transition: succeed(), follow_up: None };
     f.store.finish(f.node, vec![finish]).await.unwrap();
-    let history = f.store.history(Scope::All, id).await.unwrap();
+    let history = f.store.history(Scope::ENGINE, id).await.unwrap();
     let lines: Vec<_> = history.iter().map(|h| (h.status, h.attempt, h.started_at, h.error.is_some())).collect();
     assert_eq!(
         lines,
@@ -768,9 +768,9 @@ async fn random_step(f: &Fixture, node: &mut NodeId, held: &mut Vec<Fence>, step
         _ => {
             let Some(id) = id else { return };
             f.cancel(id).await;
-            f.store.replay(Scope::All, id, "op").await.unwrap();
+            f.store.replay(Scope::ENGINE, id, "op").await.unwrap();
             if pick.is_multiple_of(3) {
-                f.store.purge(Scope::All, id, "op").await.unwrap();
+                f.store.purge(Scope::ENGINE, id, "op").await.unwrap();
             }
         }
     }

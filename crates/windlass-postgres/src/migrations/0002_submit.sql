@@ -377,7 +377,7 @@ declare
     v_id bigint;
 begin
     perform windlass.check_job(handler, queue, priority, payload, idempotency_key, ordering_key, null);
-    select s.id into v_id from windlass.submit_jobs(json_build_array(json_build_object(
+    select s.id into v_id from windlass.submit_jobs_within(json_build_array(json_build_object(
         'handler', handler, 'payload', payload, 'tenant', tenant, 'priority', priority, 'start', v_start,
         'idempotency_key', idempotency_key, 'ordering_key', ordering_key, 'tags', to_json(tags), 'queue', queue,
         'correlation_id', correlation_id, 'spec', spec, 'batch', batch::text))) s;
@@ -398,7 +398,7 @@ begin
     if payloads is null or json_typeof(payloads) <> 'array' then
         perform windlass.refuse('payloads', 'it must be a JSON array');
     end if;
-    return query select s.id from windlass.submit_jobs((
+    return query select s.id from windlass.submit_jobs_within((
         select coalesce(json_agg(json_build_object(
             'handler', handler, 'payload', e.value, 'tenant', tenant, 'priority', priority, 'start', v_start,
             'tags', to_json(tags), 'queue', queue, 'correlation_id', correlation_id, 'spec', spec,
@@ -432,6 +432,7 @@ begin
     select array_agg(n.id order by n.id) into v_ids from new_rows n;
     if v_ids is not null then
         perform windlass.place_jobs(v_ids);
+        perform windlass.admit_stored(v_ids, false, true);
     end if;
     return null;
 end $$;

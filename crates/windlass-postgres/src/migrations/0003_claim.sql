@@ -4,10 +4,13 @@
 -- rank of one queue; lines come in order of band, queue and rank, each with a position below which nothing live is
 -- expected. A sweep looks at every rank from the very front: it finds what the hints hide (late committers, unusual
 -- priorities). The first row of the answer describes the claim: its chunks in order, each with the part of the lease that
--- its jobs are in, and the ids. The others are the jobs, in no order.
+-- its jobs are in, and the ids. The others are the jobs, in no order. With p_caps the tenants' limits on running jobs are
+-- kept to: a part of the lease then holds jobs of one tenant and names it, and chunks of tenants that are full are passed
+-- over.
 create function windlass.claim(
     p_node bigint, p_lease bigint, p_max int, p_quota int[], p_queues text[], p_limits int[],
-    p_line_queues int[], p_line_ranks smallint[], p_line_hints bigint[], p_chunk int, p_sweep boolean
+    p_line_queues int[], p_line_ranks smallint[], p_line_hints bigint[], p_chunk int, p_sweep boolean,
+    p_caps boolean default false
 ) returns table (
     now timestamptz, more int, line_queues int[], line_ranks smallint[],
     chunk_lines int[], chunk_positions bigint[], chunk_jobs int[], chunk_tenants uuid[], chunk_parts smallint[],
@@ -36,6 +39,8 @@ declare
     v_chunk_failed integer[] := '{}'; v_chunk_recoveries integer[] := '{}';
     v_part smallint := 0; v_part_ids bigint[] := '{}'; v_part_failed integer; v_part_recoveries integer;
     v_low bigint; v_high bigint;
+    v_part_tenant uuid; v_full uuid[] := '{}'; v_capped uuid[] := '{}'; v_rooms bigint[] := '{}'; v_room bigint; v_at int;
+    v_take int;
 begin
     -- A claim that a crash of the server undoes leaves its jobs ready; the first finisher then finds no lease.
     perform set_config('synchronous_commit', 'off', true);
@@ -83,34 +88,61 @@ begin
                     select r.ctid, r.position, r.tenant_id, r.failed, r.recoveries, r.resumed, r.ids
                     from windlass.ready r
                     where r.queue = p_queues[v_queue] and r.rank = v_rank::smallint and r.position >= v_line_hints[i]
+                      and (v_full = '{}' or r.tenant_id <> all (v_full))
                     order by r.position, r.first limit v_limit for update skip locked
                 loop
                     v_rows := v_rows + 1;
-                    v_ctids := v_ctids || c.ctid;
                     v_jobs := cardinality(c.ids);
-                    if v_jobs > v_want then
+                    v_take := v_want;
+                    if p_caps then
+                        continue when c.tenant_id = any (v_full);
+                        v_at := array_position(v_capped, c.tenant_id);
+                        if v_at is null then
+                            v_capped := v_capped || c.tenant_id;
+                            v_at := cardinality(v_capped);
+                            v_rooms[v_at] := windlass.running_room(c.tenant_id);
+                        end if;
+                        v_room := v_rooms[v_at];
+                        if v_room is not null then
+                            v_take := least(v_take, v_room);
+                            v_rooms[v_at] := v_room - least(v_jobs, v_take);
+                            if v_rooms[v_at] = 0 then
+                                v_full := v_full || c.tenant_id;
+                            end if;
+                            continue when v_take = 0;
+                        end if;
+                    end if;
+                    v_ctids := v_ctids || c.ctid;
+                    if v_jobs > v_take then
                         insert into windlass.ready (queue, rank, position, first, tenant_id, failed, recoveries,
                                                     resumed, ids)
-                        values (p_queues[v_queue], v_rank, c.position + v_want, c.ids[v_want + 1], c.tenant_id,
-                                c.failed, c.recoveries, c.resumed, c.ids[v_want + 1:]);
-                        v_jobs := v_want;
-                        c.ids := c.ids[1:v_want];
-                        v_more := v_more | (1 << (v_band - 1));
+                        values (p_queues[v_queue], v_rank, c.position + v_take, c.ids[v_take + 1], c.tenant_id,
+                                c.failed, c.recoveries, c.resumed, c.ids[v_take + 1:]);
+                        v_jobs := v_take;
+                        c.ids := c.ids[1:v_take];
+                        if v_take = v_want and not (c.tenant_id = any (v_full)) then
+                            v_more := v_more | (1 << (v_band - 1));
+                        end if;
                     end if;
                     v_ids := v_ids || c.ids;
                     if c.resumed then
                         v_resumed := v_resumed || c.ids;
                     end if;
                     if v_part_ids <> '{}' and (c.failed <> v_part_failed or c.recoveries <> v_part_recoveries
-                                               or cardinality(v_part_ids) + v_jobs > 128) then
-                        insert into windlass.lease (lease_id, part, node_id, claimed_at, failed, recoveries, ids)
-                        values (p_lease, v_part, p_node, v_now, v_part_failed, v_part_recoveries, v_part_ids);
+                                               or cardinality(v_part_ids) + v_jobs > 128
+                                               or p_caps and c.tenant_id <> v_part_tenant) then
+                        insert into windlass.lease (lease_id, part, node_id, claimed_at, failed, recoveries, ids, tenant_id)
+                        values (p_lease, v_part, p_node, v_now, v_part_failed, v_part_recoveries, v_part_ids,
+                                v_part_tenant);
                         v_part := v_part + 1;
                         v_part_ids := '{}';
                     end if;
                     v_part_ids := v_part_ids || c.ids;
                     v_part_failed := c.failed;
                     v_part_recoveries := c.recoveries;
+                    if p_caps then
+                        v_part_tenant := c.tenant_id;
+                    end if;
                     v_chunk_parts := v_chunk_parts || v_part;
                     v_chunk_failed := v_chunk_failed || c.failed;
                     v_chunk_recoveries := v_chunk_recoveries || c.recoveries;
@@ -125,9 +157,9 @@ begin
                 if v_rows > 0 then
                     delete from windlass.ready r where r.ctid = any (v_ctids);
                     get diagnostics v_gone = row_count;
-                    if v_gone <> v_rows then
+                    if v_gone <> cardinality(v_ctids) then
                         -- Locked rows cannot go away; were it otherwise, jobs would run twice.
-                        raise exception 'windlass: % of % claimed chunks were there', v_gone, v_rows
+                        raise exception 'windlass: % of % claimed chunks were there', v_gone, cardinality(v_ctids)
                             using errcode = '40001';
                     end if;
                 end if;
@@ -146,14 +178,14 @@ begin
         if not v_empty[i] and v_more & (1 << (v_band - 1)) = 0 then
             if exists (select 1 from windlass.ready r
                        where r.queue = p_queues[v_line_queues[i]] and r.rank = v_rank::smallint
-                         and r.position >= v_line_hints[i]) then
+                         and r.position >= v_line_hints[i] and (v_full = '{}' or r.tenant_id <> all (v_full))) then
                 v_more := v_more | (1 << (v_band - 1));
             end if;
         end if;
     end loop;
     if v_part_ids <> '{}' then
-        insert into windlass.lease (lease_id, part, node_id, claimed_at, failed, recoveries, ids)
-        values (p_lease, v_part, p_node, v_now, v_part_failed, v_part_recoveries, v_part_ids);
+        insert into windlass.lease (lease_id, part, node_id, claimed_at, failed, recoveries, ids, tenant_id)
+        values (p_lease, v_part, p_node, v_now, v_part_failed, v_part_recoveries, v_part_ids, v_part_tenant);
     end if;
     return query select v_now, v_more, v_line_queues, v_line_ranks, v_chunk_lines, v_chunk_positions, v_chunk_jobs,
         v_chunk_tenants, v_chunk_parts, v_chunk_failed, v_chunk_recoveries, v_ids, null::bigint, null::text,

@@ -222,7 +222,8 @@ begin
         join unnest(v_n, v_status) a(n, status) on a.n = (f.value ->> 'n')::int
         where a.status = (array[6, 2, 8, 7, 1, 0, 3, 0])[p_op[a.n] + 1];
         if v_follow is not null then
-            perform windlass.submit_jobs(v_follow);
+            -- Counted, never refused: it follows from work that was accepted.
+            perform windlass.submit_jobs_within(v_follow, false, false);
         end if;
     end if;
     return query select v_n, v_status;

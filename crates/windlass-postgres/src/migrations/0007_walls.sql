@@ -31,7 +31,7 @@ end $$;
 create function windlass.own_running(p_ids bigint[])
 returns table (id bigint, node_id bigint, claimed_at timestamptz, failed integer, recoveries integer, canceled boolean)
 language plpgsql stable security definer rows 100
-set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
     v_tenant uuid := windlass.tenant();
@@ -60,7 +60,7 @@ end $$;
 -- The jobs that run (p_ids: among these), for whoever asks: all of them for those who may read leases, else their own.
 create function windlass.running(p_ids bigint[] default null)
 returns table (id bigint, node_id bigint, claimed_at timestamptz, failed integer, recoveries integer, canceled boolean)
-language plpgsql stable rows 100 as $$
+language plpgsql stable rows 100 set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 begin
     if not has_table_privilege('windlass.lease', 'select') then

@@ -1,5 +1,6 @@
 -- What there is to do: pauses, ready jobs in queues $2, jobs due since $3, lost nodes (lease $1 seconds) or nodes that a
--- clock which was set back has left in the future, expired jobs and closed gates. ready_claim, scheduled_due, expiry_at, gated_id; nodes and pauses are few.
+-- clock which was set back has left in the future, expired jobs and closed gates; and the version of the quotas.
+-- ready_claim, scheduled_due, expiry_at, gated_id; nodes and pauses are few.
 select array(select p.target from windlass.pause p order by p.target) as targets,
        array(select p.by from windlass.pause p order by p.target) as bys,
        array(select p.reason from windlass.pause p order by p.target) as reasons,
@@ -11,4 +12,5 @@ select array(select p.target from windlass.pause p order by p.target) as targets
        exists (select 1 from windlass.node n where n.heartbeat_at < clock_timestamp() - make_interval(secs => $1)
                     or n.heartbeat_at > clock_timestamp() + interval '1 second') as lost,
        exists (select 1 from windlass.expiry e where e.at <= clock_timestamp())
-           or exists (select 1 from windlass.gated g order by g.id limit 1) as untidy
+           or exists (select 1 from windlass.gated g order by g.id limit 1) as untidy,
+       (select v.n from windlass.quota_version v) as quotas

@@ -16,6 +16,9 @@ use windlass_core::{
 };
 use windlass_sqlite::{SqliteOptions, SqliteStore};
 
+/// Everything: tests look at all that there is.
+const ALL: Scope = Scope::All(windlass_core::OperatorRight::assume());
+
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 pub(crate) const KEEP: Duration = Duration::from_secs(3_600);
 
@@ -103,7 +106,7 @@ impl Bench {
     }
 
     pub(crate) async fn record(&self, id: JobId) -> Option<JobRecord> {
-        self.store.get(Scope::All, &[id]).await.expect("reads").pop()
+        self.store.get(ALL, &[id]).await.expect("reads").pop()
     }
 
     /// The record of a job that is there.

@@ -5,6 +5,7 @@
 mod failing;
 mod limits;
 mod ordering;
+mod quotas;
 mod running;
 mod sealing;
 mod steering;
@@ -13,6 +14,7 @@ mod submitting;
 pub use failing::*;
 pub use limits::*;
 pub use ordering::*;
+pub use quotas::*;
 pub use running::*;
 pub use sealing::*;
 pub use steering::*;
@@ -97,6 +99,9 @@ macro_rules! for_each_behaviour {
             a_service_beyond_the_hard_maxima_does_not_start ["SEC-3"],
             outputs_and_errors_are_kept_up_to_their_limit_and_marked_beyond ["SEC-3"],
             hostile_payloads_come_back_unchanged_or_are_refused ["SEC-3", "SUB-9"],
+            a_noisy_tenant_is_held_to_its_quota_and_holds_nobody_up ["BEY-8", "ORD-3"],
+            only_the_tenant_beyond_its_quota_is_refused ["BEY-8", "SUB-4"],
+            a_tenant_at_its_cap_waits_and_why_says_so ["BEY-8", "BEY-1"],
         }
     };
 }

@@ -205,8 +205,8 @@ pub async fn keys_rotate_and_are_wrapped_anew_without_touching_jobs(store: Arc<d
 
     // Another process with another current key-encryption key: it opens all, wraps anew, and then needs the old no more.
     let both = service(&store).encryption(Encryption::new(keys("second,first"))).start().await.expect("starts");
-    assert_eq!(both.operator().rewrap_keys(&ctx).await.expect("rewrapped"), 4);
-    assert_eq!(both.operator().rewrap_keys(&ctx).await.expect("nothing to do"), 0);
+    assert_eq!(both.operator(OperatorRight::assume()).rewrap_keys(&ctx).await.expect("rewrapped"), 4);
+    assert_eq!(both.operator(OperatorRight::assume()).rewrap_keys(&ctx).await.expect("nothing to do"), 0);
     both.shutdown().await;
     let new = service(&store).encryption(Encryption::new(keys("second"))).start().await.expect("starts");
     for (job, kept) in ids {
@@ -218,7 +218,7 @@ pub async fn keys_rotate_and_are_wrapped_anew_without_touching_jobs(store: Arc<d
         new.keys(&ctx).await.expect("lists").into_iter().filter_map(|key| key.wrapped).map(|w| w.kek).collect();
     assert_eq!(keks, ["second"; 4]);
     let actions: Vec<String> = new
-        .operator()
+        .operator(OperatorRight::assume())
         .audit_log(&Default::default())
         .await
         .expect("reads")

@@ -194,7 +194,7 @@ pub async fn a_pause_holds_handler_tenant_or_everything(store: Arc<dyn Store>) {
         .await;
         let status = jobs.status(&one, held).await.expect("kept");
         assert!(matches!(status, Status::Pending | Status::Blocked), "{status} while {} is paused", target.name());
-        let pauses = jobs.pauses().await.expect("reads");
+        let pauses = jobs.pauses(&one).await.expect("reads");
         assert_eq!((pauses.len(), pauses[0].by.as_str(), pauses[0].reason.as_str()), (1, "user-1", "maintenance"));
         assert!(jobs.resume(&one, &target).await.expect("resumed"));
         assert!(!jobs.resume(&one, &target).await.expect("nothing to resume"));
@@ -245,7 +245,7 @@ pub async fn operator_actions_are_in_the_audit_log(store: Arc<dyn Store>) {
     assert!(log.is_sorted_by(|newer, older| newer.at >= older.at), "newest first");
     assert!(jobs.audit_log(&tenant(2), &AuditFilter::default()).await.expect("reads").is_empty());
     jobs.pause(&ctx, &PauseTarget::Handler("ok".into()), "").await.expect("paused");
-    let all = jobs.operator().audit_log(&AuditFilter::default()).await.expect("reads");
+    let all = jobs.operator(OperatorRight::assume()).audit_log(&AuditFilter::default()).await.expect("reads");
     assert!(all.iter().any(|entry| entry.action == "PAUSED" && entry.target == "handler:ok"));
     jobs.shutdown().await;
 }
@@ -278,7 +278,7 @@ pub async fn subscribers_see_status_events_of_their_tenant(store: Arc<dyn Store>
     let jobs = service(&store).function("a", (), nothing).start().await.expect("starts");
     let (one, two) = (tenant(1), tenant(2));
     let mut mine = jobs.events(&one);
-    let mut all = jobs.operator().events();
+    let mut all = jobs.operator(OperatorRight::assume()).events();
     let theirs = jobs.submit_named(&two, "a", &(), SubmitOptions::new()).await.expect("accepted").id;
     jobs.wait(&two, theirs, SOON).await.expect("ends");
     let own = jobs.submit_named(&one, "a", &(), SubmitOptions::new()).await.expect("accepted").id;

@@ -109,7 +109,7 @@ pub(super) async fn the_history_tells_of_lost_nodes_and_running_attempts(rig: Ri
     let again = rig.claim_from(other, &[&queue], 5).await.remove(0);
     assert_eq!(again.attempt(), 2, "the snooze cost nothing");
     rig.finish_as(other, finish(&again, dead("validation"))).await;
-    rig.store().replay(Scope::All, job.id, "operator").await.expect("replay");
+    rig.store().replay(EVERYONE, job.id, "operator").await.expect("replay");
     let history = rig.history(job.id).await;
     let last = history.last().expect("there is a history");
     assert!(last.status == Status::Pending && last.note.is_some(), "{last:?}");
@@ -170,7 +170,7 @@ pub(super) async fn a_dead_letter_is_kept_until_replayed_or_purged(rig: Rig) {
     assert_eq!(rig.clean().await, 0);
     let record = rig.record(letter).await;
     assert_eq!((record.status, record.replayed), (Status::DeadLettered, None));
-    assert!(rig.store().input(Scope::All, letter).await.expect("input").is_some(), "with its input");
+    assert!(rig.store().input(EVERYONE, letter).await.expect("input").is_some(), "with its input");
     assert!(rig.store().purge(Scope::Tenant(A), letter, "operator").await.expect("purge"));
     assert!(!rig.exists(letter).await);
     assert!(rig.history(letter).await.is_empty());
@@ -211,13 +211,13 @@ pub(super) async fn only_dead_letters_can_be_replayed(rig: Rig) {
     let waiting = rig.submit(rig.job().after(HOUR)).await;
     let store = rig.store();
     for (id, status) in [(done, Status::Succeeded), (running.id, Status::Running), (waiting, Status::Scheduled)] {
-        assert_eq!(store.replay(Scope::All, id, "op").await.expect("replay"), ReplayReply::NotDead(status));
-        assert!(!store.mark_replayed(Scope::All, id, "op", done, HOUR).await.expect("mark_replayed"));
+        assert_eq!(store.replay(EVERYONE, id, "op").await.expect("replay"), ReplayReply::NotDead(status));
+        assert!(!store.mark_replayed(EVERYONE, id, "op", done, HOUR).await.expect("mark_replayed"));
         assert_eq!(rig.status(id).await, status);
     }
     let unknown = rig.job().id();
-    assert_eq!(store.replay(Scope::All, unknown, "op").await.expect("replay"), ReplayReply::NotFound);
-    assert!(!store.mark_replayed(Scope::All, unknown, "op", done, HOUR).await.expect("mark_replayed"));
+    assert_eq!(store.replay(EVERYONE, unknown, "op").await.expect("replay"), ReplayReply::NotFound);
+    assert!(!store.mark_replayed(EVERYONE, unknown, "op", done, HOUR).await.expect("mark_replayed"));
     assert!(rig.claim(5).await.is_empty());
 }
 
@@ -226,7 +226,7 @@ pub(super) async fn of_replays_at_once_one_counts(rig: Rig) {
     let letter = rig.ended(rig.job(), dead("validation")).await;
     let replies = at_once(8, |_| {
         let rig = rig.clone();
-        async move { rig.store().replay(Scope::All, letter, "op").await.expect("replay") }
+        async move { rig.store().replay(EVERYONE, letter, "op").await.expect("replay") }
     })
     .await;
     assert_eq!(replies.iter().filter(|reply| **reply == ReplayReply::Replayed).count(), 1, "{replies:?}");
@@ -266,15 +266,15 @@ pub(super) async fn only_ended_jobs_can_be_purged(rig: Rig) {
     let blocked = rig.submit(rig.job().ordered("k")).await;
     let scheduled = rig.submit(rig.job().after(HOUR)).await;
     for id in [running.id, waiting, blocked, scheduled, rig.job().id()] {
-        assert!(!rig.store().purge(Scope::All, id, "op").await.expect("purge"));
+        assert!(!rig.store().purge(EVERYONE, id, "op").await.expect("purge"));
     }
     for id in [running.id, waiting, blocked, scheduled] {
         assert!(rig.exists(id).await);
     }
     assert_eq!(rig.cancel(scheduled).await, CancelReply::Canceled);
-    assert!(rig.store().purge(Scope::All, scheduled, "op").await.expect("purge"));
+    assert!(rig.store().purge(EVERYONE, scheduled, "op").await.expect("purge"));
     rig.end(&running, succeed()).await;
-    assert!(rig.store().purge(Scope::All, running.id, "op").await.expect("purge"));
+    assert!(rig.store().purge(EVERYONE, running.id, "op").await.expect("purge"));
     assert!(!rig.exists(scheduled).await && !rig.exists(running.id).await);
 }
 

@@ -4,7 +4,7 @@ use windlass_core::Scope;
 use windlass_core::store::WrappedKey;
 
 use super::Rig;
-use super::rig::{A, B};
+use super::rig::{A, B, EVERYONE};
 
 fn wrapped(kek: &str, byte: u8) -> WrappedKey {
     WrappedKey { kek: kek.to_owned(), bytes: vec![byte; 72] }
@@ -22,7 +22,7 @@ pub(super) async fn data_keys_read_back_in_their_scope(rig: Rig) {
     assert_eq!(read, [(A, 1, Some(wrapped("k", 1))), (A, 2, Some(wrapped("k", 2)))]);
     let now = store.now().await.expect("time");
     assert!(of_a.iter().all(|key| key.created_at <= now && now.since(key.created_at).as_secs() < 600));
-    assert_eq!(store.data_keys(Scope::All).await.expect("reads").len(), 3);
+    assert_eq!(store.data_keys(EVERYONE).await.expect("reads").len(), 3);
 }
 
 /// SEC-2: a version belongs to whoever came first, also after it was destroyed.
@@ -59,7 +59,7 @@ pub(super) async fn a_rewrap_replaces_only_what_it_read(rig: Rig) {
     assert!(store.rewrap_data_key(A, 1, &wrapped("old", 1), wrapped("new", 2)).await.expect("answers"));
     store.destroy_data_keys(A).await.expect("destroyed");
     assert!(!store.rewrap_data_key(A, 1, &wrapped("new", 2), wrapped("newer", 3)).await.expect("answers"));
-    let keys = store.data_keys(Scope::All).await.expect("reads");
+    let keys = store.data_keys(EVERYONE).await.expect("reads");
     let read: Vec<_> = keys.into_iter().map(|key| (key.tenant, key.wrapped)).collect();
     assert!(read.contains(&(A, None)) && read.contains(&(B, Some(wrapped("old", 1)))), "{read:?}");
 }

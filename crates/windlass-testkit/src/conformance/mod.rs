@@ -17,6 +17,7 @@ mod failing;
 mod keys;
 pub mod model;
 mod ordering;
+mod quotas;
 mod rig;
 mod running;
 mod submitting;
@@ -297,13 +298,28 @@ suite! { $
         of_keys_made_at_once_one_is_kept ["SEC-2"]
         a_rewrap_replaces_only_what_it_read ["SEC-2"]
     ;
+    quotas:
+        a_submit_beyond_the_queued_quota_is_refused ["BEY-8"]
+        a_repeat_of_a_stored_key_needs_no_room ["BEY-8" "SUB-6"]
+        a_submit_beyond_the_bytes_quota_is_refused ["BEY-8"]
+        a_submit_beyond_the_rate_is_refused_until_tokens_come ["BEY-8"]
+        a_default_policy_holds_for_tenants_without_their_own ["BEY-8"]
+        policies_can_be_read_and_are_audited ["BEY-8" "OPS-5"]
+        quotas_and_counts_survive_a_restart ["BEY-8"]
+        submits_at_once_fill_a_quota_exactly ["BEY-8"]
+        callbacks_and_replays_are_not_refused_but_counted ["BEY-8" "ERR-4" "ERR-5"]
+        no_more_jobs_of_a_tenant_run_than_may ["BEY-8" "BEY-1"]
+        claims_at_once_keep_to_the_cap ["BEY-8"]
+        the_jobs_of_a_lost_node_free_the_cap ["BEY-8" "RUN-5"]
+        a_larger_share_gets_more_turns ["BEY-8" "ORD-3"]
+    ;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 7] = [
+    const SOURCES: [&str; 8] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
@@ -311,6 +327,7 @@ mod tests {
         include_str!("watching.rs"),
         include_str!("time.rs"),
         include_str!("keys.rs"),
+        include_str!("quotas.rs"),
     ];
 
     /// The doc comment right above `pub(super) async fn name(`.

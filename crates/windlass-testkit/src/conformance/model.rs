@@ -694,7 +694,7 @@ async fn replay(rig: &Rig, model: &mut Model, pick: usize) -> Result<()> {
         Some(Status::DeadLettered) => ReplayReply::Replayed,
         Some(status) => ReplayReply::NotDead(status),
     };
-    let reply = rig.store().replay(Scope::All, id, "operator").await?;
+    let reply = rig.store().replay(EVERYONE, id, "operator").await?;
     ensure!(reply == expected, "the replay of {id} was answered with {reply:?}, expected {expected:?}");
     if reply == ReplayReply::Replayed {
         let job = model.jobs.get_mut(&id).expect("it is there");
@@ -709,7 +709,7 @@ async fn replay(rig: &Rig, model: &mut Model, pick: usize) -> Result<()> {
 
 async fn purge(rig: &Rig, model: &mut Model, pick: usize) -> Result<()> {
     let Some(id) = model.pick_job(pick) else { return Ok(()) };
-    let purged = rig.store().purge(Scope::All, id, "operator").await?;
+    let purged = rig.store().purge(EVERYONE, id, "operator").await?;
     let expected = matches!(model.jobs[&id].place, Place::Ended { .. });
     ensure!(purged == expected, "the purge of {id} was answered with {purged}");
     if purged {
@@ -781,7 +781,7 @@ async fn expire(rig: &Rig, model: &mut Model) -> Result<()> {
 /// Every job that ever was, one by one.
 async fn compare(rig: &Rig, model: &Model) -> Result<()> {
     let ids: Vec<JobId> = model.jobs.keys().copied().collect();
-    let records = rig.store().get(Scope::All, &ids).await?;
+    let records = rig.store().get(EVERYONE, &ids).await?;
     let records: BTreeMap<JobId, JobRecord> = records.into_iter().map(|record| (record.id, record)).collect();
     for (id, job) in &model.jobs {
         let record = records.get(id);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use windlass_core::store::{CancelReply, ReplayReply, Transition, suspect_queue};
-use windlass_core::{Band, ClaimedJob, JobId, Priority, Scope, Start, Status};
+use windlass_core::{Band, ClaimedJob, JobId, Priority, Start, Status};
 
 use super::rig::*;
 
@@ -231,7 +231,7 @@ pub(super) async fn a_dead_holder_hands_its_key_on_and_queues_again_when_replaye
     rig.end(&first, dead("validation")).await;
     let second = rig.claim_one().await;
     assert_eq!(second.id, submitted[1]);
-    assert_eq!(rig.store().replay(Scope::All, first.id, "operator").await.expect("replay"), ReplayReply::Replayed);
+    assert_eq!(rig.store().replay(EVERYONE, first.id, "operator").await.expect("replay"), ReplayReply::Replayed);
     let record = rig.record(first.id).await;
     assert_eq!((record.status, record.reason.as_deref()), (Status::Blocked, Some("key:k")));
     rig.end(&second, succeed()).await;
@@ -240,7 +240,7 @@ pub(super) async fn a_dead_holder_hands_its_key_on_and_queues_again_when_replaye
     rig.end(&again, dead("validation")).await;
     let third = rig.claim_one().await;
     rig.end(&third, succeed()).await;
-    assert_eq!(rig.store().replay(Scope::All, first.id, "operator").await.expect("replay"), ReplayReply::Replayed);
+    assert_eq!(rig.store().replay(EVERYONE, first.id, "operator").await.expect("replay"), ReplayReply::Replayed);
     assert_eq!(rig.status(first.id).await, Status::Pending, "nobody holds the key");
     let later = rig.submit(rig.job().ordered("k")).await;
     assert_eq!(rig.status(later).await, Status::Blocked, "the replayed one does");

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use windlass_core::store::{
     Beat, CancelReply, Claim, Fence, Finish, Finished, NewNode, NodeId, ProgressReport, Transition, suspect_queue,
 };
-use windlass_core::{ClaimedJob, JobError, JobId, MachineSlot, Priority, Progress, Scope, Status};
+use windlass_core::{ClaimedJob, JobError, JobId, MachineSlot, Priority, Progress, Status};
 
 use super::rig::*;
 
@@ -678,6 +678,6 @@ pub(super) async fn nodes_read_back_newest_first(rig: Rig) {
     let left: BTreeMap<_, _> =
         rig.store().nodes().await.expect("nodes").into_iter().map(|node| (node.node, node.slot)).collect();
     assert_eq!(left.into_keys().collect::<Vec<_>>(), [rig.node]);
-    let counts = rig.store().counts(Scope::All).await.expect("counts");
+    let counts = rig.store().counts(EVERYONE).await.expect("counts");
     assert_eq!(counts.unfinished(), 0);
 }

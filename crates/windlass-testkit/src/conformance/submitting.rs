@@ -83,7 +83,7 @@ pub(super) async fn every_option_of_a_submit_reads_back(rig: Rig) {
     assert_eq!(read.spec, sent.spec);
     let run_at = read.run_at.expect("its start lay ahead");
     assert!(run_at >= now + SOON && run_at <= rig.now().await + SOON, "the delay counts from the submit");
-    assert_eq!(rig.store().input(Scope::All, id).await.expect("input"), Some(sent.payload.clone()));
+    assert_eq!(rig.store().input(EVERYONE, id).await.expect("input"), Some(sent.payload.clone()));
 
     rig.advance(PAST_SOON).await;
     assert_eq!(rig.promote().await, 1);
@@ -137,12 +137,12 @@ pub(super) async fn many_jobs_are_stored_by_one_call_in_input_order(rig: Rig) {
 /// SUB-4, OPS-1: no jobs in, no answers out, and no error.
 pub(super) async fn an_empty_submit_or_read_answers_with_nothing(rig: Rig) {
     assert!(rig.submit_all(Vec::new()).await.is_empty());
-    assert!(rig.store().get(Scope::All, &[]).await.expect("get").is_empty());
-    assert!(rig.store().get(Scope::All, &[rig.job().id()]).await.expect("get").is_empty());
+    assert!(rig.store().get(EVERYONE, &[]).await.expect("get").is_empty());
+    assert!(rig.store().get(EVERYONE, &[rig.job().id()]).await.expect("get").is_empty());
     assert!(rig.list(JobFilter::all()).await.is_empty());
     assert!(rig.history(rig.job().id()).await.is_empty());
-    assert_eq!(rig.store().input(Scope::All, rig.job().id()).await.expect("input"), None);
-    assert!(rig.store().whereabouts(Scope::All, rig.job().id()).await.expect("whereabouts").is_none());
+    assert_eq!(rig.store().input(EVERYONE, rig.job().id()).await.expect("input"), None);
+    assert!(rig.store().whereabouts(EVERYONE, rig.job().id()).await.expect("whereabouts").is_none());
     assert!(rig.claim(10).await.is_empty());
     assert!(rig.store().finish(rig.node, Vec::new()).await.expect("finish").is_empty());
     assert!(rig.store().report_progress(rig.node, Vec::new()).await.expect("progress").is_empty());
@@ -165,7 +165,7 @@ pub(super) async fn input_and_output_come_back_byte_for_byte(rig: Rig) {
     for text in texts {
         let claimed = rig.running(rig.job().with(|job| job.payload = payload(text))).await;
         assert_eq!(claimed.payload.as_str(), text);
-        let input = rig.store().input(Scope::All, claimed.id).await.expect("input").expect("there");
+        let input = rig.store().input(EVERYONE, claimed.id).await.expect("input").expect("there");
         assert_eq!(input.as_str(), text);
         assert!(rig.store().save_checkpoint(rig.node, fence(&claimed), payload(text)).await.expect("checkpoint"));
         rig.end(&claimed, Transition::Release).await;
@@ -203,9 +203,9 @@ pub(super) async fn awkward_texts_are_data(rig: Rig) {
         rig.end(&claimed, Transition::DeadLetter { reason: text.into(), error: error.clone() }).await;
         let record = rig.record(id).await;
         assert_eq!((record.reason.as_deref(), record.error), (Some(text), Some(error)));
-        rig.store().cancel(Scope::All, waiter, text, text).await.expect("cancel");
+        rig.store().cancel(EVERYONE, waiter, text, text).await.expect("cancel");
         assert_eq!(rig.record(waiter).await.reason.as_deref(), Some(text));
-        let canceled = rig.audit(Scope::All, "JOB_CANCELED").await;
+        let canceled = rig.audit(EVERYONE, "JOB_CANCELED").await;
         assert_eq!((canceled[0].actor.as_str(), canceled[0].detail.as_deref()), (text, Some(text)));
     }
 }
@@ -280,7 +280,7 @@ pub(super) async fn a_key_twice_in_one_submit_is_one_job(rig: Rig) {
 pub(super) async fn a_purged_job_frees_its_key(rig: Rig) {
     let first = rig.ended(rig.job().key("k"), succeed()).await;
     assert!(rig.try_submit(rig.job().key("k")).await.duplicate);
-    assert!(rig.store().purge(Scope::All, first, "operator").await.expect("purge"));
+    assert!(rig.store().purge(EVERYONE, first, "operator").await.expect("purge"));
     assert!(!rig.exists(first).await);
     let second = rig.submit(rig.job().key("k")).await;
     assert_ne!(first, second);
@@ -350,7 +350,7 @@ pub(super) async fn a_key_never_has_two_jobs_while_its_jobs_end_and_are_purged(r
             continue;
         };
         assert_eq!(rig.finish(job, succeed()).await, Finished::Accepted(Status::Succeeded));
-        assert!(rig.store().purge(Scope::All, job.id, "operator").await.expect("purge"));
+        assert!(rig.store().purge(EVERYONE, job.id, "operator").await.expect("purge"));
         purged += 1;
     }
     over.store(true, Ordering::SeqCst);

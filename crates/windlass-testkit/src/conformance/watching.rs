@@ -137,9 +137,9 @@ pub(super) async fn a_get_of_many_ids_answers_for_those_that_exist(rig: Rig) {
     let submitted = submitted_ids(&rig.submit_all(rig.jobs(150)).await);
     let mut asked = submitted.clone();
     asked.extend((0..50).map(|_| rig.job().id()));
-    let records = rig.store().get(Scope::All, &asked).await.expect("get");
+    let records = rig.store().get(EVERYONE, &asked).await.expect("get");
     assert_eq!(sorted(records.iter().map(|record| record.id).collect()), submitted);
-    let records = rig.store().get(Scope::All, &[submitted[0], JobId::from_i64(-1), JobId::from_i64(0)]).await;
+    let records = rig.store().get(EVERYONE, &[submitted[0], JobId::from_i64(-1), JobId::from_i64(0)]).await;
     assert_eq!(records.expect("get").len(), 1);
 }
 
@@ -268,7 +268,7 @@ pub(super) async fn a_requested_cancel_wins_over_every_transition(rig: Rig) {
     assert!(rig.claim_from(rig.node, &[QUEUE, "elsewhere"], 10).await.is_empty());
     let counts = rig.counts().await;
     assert_eq!((counts.get(Status::Canceled), counts.get(Status::DeadLettered), counts.unfinished()), (8, 0, 0));
-    assert!(rig.audit(Scope::All, "JOB_EXHAUSTED_RETRIES").await.is_empty());
+    assert!(rig.audit(EVERYONE, "JOB_EXHAUSTED_RETRIES").await.is_empty());
 }
 
 /// OPS-3, RUN-5: the request outlives the node: its job is canceled, not run again.
@@ -306,7 +306,7 @@ pub(super) async fn a_cancel_of_an_ended_or_unknown_job_changes_nothing(rig: Rig
     let brief = rig.ended(rig.job(), succeed_briefly()).await;
     rig.advance(PAST_SOON).await;
     assert_eq!(rig.cancel(brief).await, CancelReply::NotFound, "its time is over");
-    assert!(rig.audit(Scope::All, "JOB_CANCELED").await.is_empty());
+    assert!(rig.audit(EVERYONE, "JOB_CANCELED").await.is_empty());
 }
 
 /// OPS-3: whoever comes first wins, and both callers are told the same story.
@@ -484,7 +484,7 @@ pub(super) async fn steering_writes_the_audit_log(rig: Rig) {
         rig.cancel(id).await;
     }
     rig.end(&running, succeed()).await;
-    let canceled = rig.audit(Scope::All, "JOB_CANCELED").await;
+    let canceled = rig.audit(EVERYONE, "JOB_CANCELED").await;
     let lines: Vec<_> = canceled.iter().map(|e| (e.target.clone(), e.detail.clone().unwrap_or_default())).collect();
     let expected =
         [(running.id.to_string(), "requested: not needed".to_owned()), (waiting.to_string(), "not needed".to_owned())];
@@ -493,17 +493,17 @@ pub(super) async fn steering_writes_the_audit_log(rig: Rig) {
 
     let spent = rig.ended(rig.job(), dead("max_retries")).await;
     let bad = rig.ended(rig.job(), dead("validation")).await;
-    let exhausted = rig.audit(Scope::All, "JOB_EXHAUSTED_RETRIES").await;
+    let exhausted = rig.audit(EVERYONE, "JOB_EXHAUSTED_RETRIES").await;
     assert_eq!(exhausted.len(), 1, "only for the reason max_retries");
     assert_eq!((exhausted[0].actor.as_str(), &exhausted[0].target), ("windlass", &spent.to_string()));
 
-    store.replay(Scope::All, spent, "ann").await.expect("replay");
-    store.mark_replayed(Scope::All, bad, "ann", waiting, HOUR).await.expect("mark_replayed");
-    let replayed = rig.audit(Scope::All, "JOB_REPLAYED").await;
+    store.replay(EVERYONE, spent, "ann").await.expect("replay");
+    store.mark_replayed(EVERYONE, bad, "ann", waiting, HOUR).await.expect("mark_replayed");
+    let replayed = rig.audit(EVERYONE, "JOB_REPLAYED").await;
     let targets: Vec<_> = replayed.iter().map(|e| (e.actor.as_str(), e.target.clone(), e.tenant)).collect();
     assert_eq!(targets, [("ann", bad.to_string(), Some(A)), ("ann", spent.to_string(), Some(A))]);
-    store.purge(Scope::All, bad, "bob").await.expect("purge");
-    let purged = rig.audit(Scope::All, "JOB_PURGED").await;
+    store.purge(EVERYONE, bad, "bob").await.expect("purge");
+    let purged = rig.audit(EVERYONE, "JOB_PURGED").await;
     assert_eq!((purged.len(), purged[0].actor.as_str(), &purged[0].target), (1, "bob", &bad.to_string()));
 
     let target = PauseTarget::Handler("mail".into());
@@ -511,13 +511,13 @@ pub(super) async fn steering_writes_the_audit_log(rig: Rig) {
     store.resume(&target, "bob").await.expect("resume");
     store.resume(&target, "bob").await.expect("resume");
     for (action, actor) in [("PAUSED", "ann"), ("RESUMED", "bob")] {
-        let entries = rig.audit(Scope::All, action).await;
+        let entries = rig.audit(EVERYONE, action).await;
         assert_eq!(entries.len(), 1, "{action}");
         assert_eq!((entries[0].actor.as_str(), entries[0].target.as_str()), (actor, "handler:mail"));
     }
     let again = rig.claim_one().await;
     rig.end(&again, succeed()).await;
-    let succeeded = rig.audit(Scope::All, "JOB_SUCCEEDED").await;
+    let succeeded = rig.audit(EVERYONE, "JOB_SUCCEEDED").await;
     assert_eq!((succeeded.len(), &succeeded[0].target), (1, &spent.to_string()));
 }
 
@@ -550,10 +550,10 @@ pub(super) async fn the_audit_log_filters_and_keeps_to_its_scope(rig: Rig) {
     };
     let line = |action: &str, target: &str| (action.to_owned(), target.to_owned());
     let all = [line("JOB_PURGED", "1"), line("PAUSED", "all"), line("JOB_SUBMITTED", "2"), line("JOB_SUBMITTED", "1")];
-    assert_eq!(read(Scope::All, |_| {}).await, all);
-    assert_eq!(read(Scope::All, |f| f.limit = 2).await, all[..2]);
-    assert_eq!(read(Scope::All, |f| f.action = Some("JOB_SUBMITTED".into())).await, all[2..]);
-    assert_eq!(read(Scope::All, |f| f.target = Some("1".into())).await, [all[0].clone(), all[3].clone()]);
+    assert_eq!(read(EVERYONE, |_| {}).await, all);
+    assert_eq!(read(EVERYONE, |f| f.limit = 2).await, all[..2]);
+    assert_eq!(read(EVERYONE, |f| f.action = Some("JOB_SUBMITTED".into())).await, all[2..]);
+    assert_eq!(read(EVERYONE, |f| f.target = Some("1".into())).await, [all[0].clone(), all[3].clone()]);
     assert_eq!(read(Scope::Tenant(A), |_| {}).await, [all[0].clone(), all[3].clone()]);
     assert_eq!(read(Scope::Tenant(B), |_| {}).await, [all[2].clone()]);
 }
@@ -568,12 +568,12 @@ pub(super) async fn ended_jobs_disappear_when_their_time_is_over(rig: Rig) {
             assert_eq!(rig.clean().await, 1);
         }
         assert!(!rig.exists(brief).await);
-        assert_eq!(rig.store().input(Scope::All, brief).await.expect("input"), None);
+        assert_eq!(rig.store().input(EVERYONE, brief).await.expect("input"), None);
         assert!(rig.history(brief).await.is_empty());
-        assert!(rig.store().whereabouts(Scope::All, brief).await.expect("whereabouts").is_none());
+        assert!(rig.store().whereabouts(EVERYONE, brief).await.expect("whereabouts").is_none());
         assert!(rig.list(JobFilter::all().tag("t")).await.is_empty());
         assert_eq!(rig.list(JobFilter::all()).await, [kept]);
-        assert!(!rig.store().purge(Scope::All, brief, "op").await.expect("purge"));
+        assert!(!rig.store().purge(EVERYONE, brief, "op").await.expect("purge"));
     }
     assert_eq!(rig.clean().await, 0);
     assert_eq!(rig.counts().await.get(Status::Succeeded), 2, "ended jobs stay counted");
@@ -630,9 +630,9 @@ pub(super) async fn counts_are_right_after_a_mix_of_everything(rig: Rig) {
     rig.submit(rig.job().tenant(B)).await;
     let in_hand = rig.claim(2).await.len() as u64;
     assert_eq!(in_hand, 2);
-    rig.store().replay(Scope::All, spent, "op").await.expect("replay");
-    rig.store().purge(Scope::All, letter, "op").await.expect("purge");
-    rig.store().purge(Scope::All, done, "op").await.expect("purge");
+    rig.store().replay(EVERYONE, spent, "op").await.expect("replay");
+    rig.store().purge(EVERYONE, letter, "op").await.expect("purge");
+    rig.store().purge(EVERYONE, done, "op").await.expect("purge");
 
     use Status::*;
     let counts = rig.counts().await;

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use windlass::store::{CancelReply, Finish, Finished, ProgressReport, Transition};
-use windlass::{Builder, Error, JobContext, JobError, JobId, JobService, Payload, Progress, Status, SubmitOptions};
+use windlass::{
+    Builder, Error, JobContext, JobError, JobId, JobService, OperatorRight, Payload, Progress, Status, SubmitOptions,
+};
 
 use crate::fleet::{Role, Settings, Task, onlooker, open, root};
 
@@ -76,7 +78,7 @@ async fn work(task: Task, log: Notes) {
         .function("poison", hands.clone(), poison)
         .function("race", hands, race);
     let service = with_settings(service, task.settings).start().await.expect("start a worker");
-    let mut events = service.operator().events();
+    let mut events = service.operator(OperatorRight::assume()).events();
     let events_log = log.clone();
     tokio::spawn(async move {
         // Only results that the store has accepted are told.

@@ -1,14 +1,14 @@
-//! Times and durations as people write and read them. Called by `args` to read and by the commands to print.
+//! Times and durations as people write and read them. Called by the command line to read options and to print.
 //! Never asks a clock.
 
 use std::time::Duration;
 
+use crate::clock::Timestamp;
 use jiff::{Span, SpanRelativeTo};
-use windlass::Timestamp;
 
 /// A time as given on the command line: a point, or so long ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
+pub enum When {
     /// This time.
     At(Timestamp),
     /// This long before now.
@@ -17,7 +17,7 @@ pub(crate) enum When {
 
 impl When {
     /// The point in time it means at `now`.
-    pub(crate) fn at(self, now: Timestamp) -> Timestamp {
+    pub fn at(self, now: Timestamp) -> Timestamp {
         match self {
             When::At(at) => at,
             When::Ago(ago) => now - ago,
@@ -26,7 +26,7 @@ impl When {
 }
 
 /// Reads `500ms`, `30s`, `5m`, `1h30m`, `2d`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let written = "write it like 500ms, 30s, 5m, 1h30m or 2d";
     let span: Span =
         text.trim().parse().map_err(|_| format!("`{}` is not a duration; {written}", text.escape_debug()))?;
@@ -37,13 +37,13 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads RFC 3339.
-pub(crate) fn parse_time(text: &str) -> Result<Timestamp, String> {
+pub fn parse_time(text: &str) -> Result<Timestamp, String> {
     Timestamp::parse(text.trim())
         .ok_or_else(|| format!("`{}` is not a time; write it like 2026-11-15T10:00:00Z", text.escape_debug()))
 }
 
 /// Reads a time, or a duration that means so long ago.
-pub(crate) fn parse_when(text: &str) -> Result<When, String> {
+pub fn parse_when(text: &str) -> Result<When, String> {
     if let Ok(at) = parse_time(text) {
         return Ok(When::At(at));
     }
@@ -53,13 +53,13 @@ pub(crate) fn parse_when(text: &str) -> Result<When, String> {
 }
 
 /// A time to the second, in UTC: `2026-11-15 10:00:03Z`. The commands read it back.
-pub(crate) fn show_time(at: Timestamp) -> String {
+pub fn show_time(at: Timestamp) -> String {
     let text = Timestamp::from_millis(at.as_millis().div_euclid(1_000) * 1_000).to_string();
     text.replacen('T', " ", 1)
 }
 
 /// A duration in at most two units: `12 ms`, `3.4 s`, `5 m 12 s`, `2 h 3 m`, `9 d 4 h`.
-pub(crate) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0 if duration.as_millis() == 0 && !duration.is_zero() => "<1 ms".to_owned(),

@@ -1,0 +1,140 @@
+//! What tenants may use and use: `tenants`, and `quota` to show, set and clear policies. Called by `commands::run`. Every
+//! change is in the audit log with the name of whoever ran the command.
+
+use comfy_table::Cell;
+use serde_json::json;
+use windlass::store::Store;
+use windlass::{OperatorRight, Quota, Scope, SubmitRate, TenantId, TenantUse};
+
+use crate::args::{Global, QuotaCommand, QuotaOf, QuotaSetArgs};
+use crate::connect::{Place, caller, with_service};
+use crate::error::{CliError, Result};
+use crate::output::{Out, number};
+
+/// Lists what every tenant uses of what it may.
+pub(crate) async fn tenants(global: &Global, store: &dyn Store, out: &Out) -> Result {
+    // Without a tenant named, an operator wants to see all of them.
+    let everyone = Scope::All(OperatorRight::assume());
+    let scope = global.tenant.map_or(everyone, Scope::Tenant);
+    let uses = store.tenant_uses(scope).await?;
+    if out.wants_json() {
+        return out.json(&json!({ "tenants": uses }));
+    }
+    if uses.is_empty() {
+        out.say("no tenant has unfinished jobs or a policy of its own");
+        return Ok(());
+    }
+    let mut table = out.table(&["TENANT", "UNFINISHED", "RUNNING", "BYTES", "RATE", "WEIGHT", "POLICY"]);
+    for used in uses {
+        table.add_row(row(&used, out));
+    }
+    out.print_table(table, 0)
+}
+
+fn row(used: &TenantUse, out: &Out) -> Vec<Cell> {
+    let quota = used.quota.clone().unwrap_or_default();
+    let policy = match (&used.quota, used.own) {
+        (None, _) => "none",
+        (Some(_), true) => "own",
+        (Some(_), false) => "default",
+    };
+    vec![
+        Cell::new(out.tenant(used.tenant)),
+        number(of(used.queued, quota.queued)),
+        number(of(used.running, quota.running)),
+        number(used.bytes.map_or("-".to_owned(), |bytes| of(bytes, quota.bytes))),
+        number(quota.submit_rate.map_or("-".to_owned(), show_rate)),
+        number(quota.weight.unwrap_or(1)),
+        Cell::new(policy),
+    ]
+}
+
+/// `3/10`, or `3` where there is no limit.
+fn of(used: u64, limit: Option<u64>) -> String {
+    limit.map_or_else(|| used.to_string(), |limit| format!("{used}/{limit}"))
+}
+
+fn show_rate(rate: SubmitRate) -> String {
+    format!("{}/s, {} at once", rate.per_second, rate.burst)
+}
+
+/// Shows, sets or clears policies.
+pub(crate) async fn run(global: &Global, place: &Place, command: QuotaCommand, out: &Out) -> Result {
+    match command {
+        QuotaCommand::Show(of) => show(global, &*place.read().await?, &of, out).await,
+        QuotaCommand::Set(args) => set(global, place, &args, out).await,
+        QuotaCommand::Clear(of) => clear(global, place, &of, out).await,
+    }
+}
+
+async fn show(global: &Global, store: &dyn Store, of: &QuotaOf, out: &Out) -> Result {
+    let quotas = store.quotas().await?;
+    let target = of.target(global);
+    let found = match target {
+        None => quotas.default.as_ref(),
+        Some(tenant) => quotas.of(tenant),
+    };
+    let own = target.is_some_and(|tenant| quotas.own.contains_key(&tenant));
+    if out.wants_json() {
+        return out.json(&json!({ "of": name(target), "own": own, "quota": found }));
+    }
+    match found {
+        None => out.line(format_args!("{}: nothing is limited", name(target))),
+        Some(quota) => {
+            let from = if target.is_some() && !own { " (by the default)" } else { "" };
+            out.line(format_args!("{}: {}{from}", name(target), describe(quota)))
+        }
+    }
+}
+
+async fn set(global: &Global, place: &Place, args: &QuotaSetArgs, out: &Out) -> Result {
+    let quota = args.quota()?;
+    let target = args.of.target(global);
+    with_service(global, place.write().await?, async |service| {
+        service.operator(OperatorRight::assume()).set_quota(&caller(global), target, &quota).await?;
+        if out.wants_json() {
+            return out.json(&json!({ "of": name(target), "quota": quota }));
+        }
+        out.line(format_args!("{}: {}", name(target), describe(&quota)))?;
+        out.say("every node follows within about a second; what is stored already stays");
+        Ok(())
+    })
+    .await
+}
+
+async fn clear(global: &Global, place: &Place, of: &QuotaOf, out: &Out) -> Result {
+    let target = of.target(global);
+    with_service(global, place.write().await?, async |service| {
+        let quotas = service.operator(OperatorRight::assume()).quotas().await?;
+        let there = match target {
+            None => quotas.default.is_some(),
+            Some(tenant) => quotas.own.contains_key(&tenant),
+        };
+        if !there {
+            return Err(CliError::NotFound(format!("{} has no policy of its own", name(target))));
+        }
+        service.operator(OperatorRight::assume()).clear_quota(&caller(global), target).await?;
+        if out.wants_json() {
+            return out.json(&json!({ "of": name(target), "cleared": true }));
+        }
+        out.line(format_args!("{}: the policy is cleared", name(target)))
+    })
+    .await
+}
+
+fn name(target: Option<TenantId>) -> String {
+    target.map_or_else(|| "default".to_owned(), |tenant| format!("tenant {tenant}"))
+}
+
+/// A policy in words.
+fn describe(quota: &Quota) -> String {
+    let said = [
+        quota.queued.map(|jobs| format!("{jobs} unfinished jobs")),
+        quota.submit_rate.map(|rate| format!("{} submitted", show_rate(rate))),
+        quota.running.map(|jobs| format!("{jobs} running")),
+        quota.bytes.map(|bytes| format!("{bytes} bytes of payloads")),
+        quota.weight.map(|weight| format!("weight {weight}")),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    if said.is_empty() { "nothing is limited".to_owned() } else { said.join(", ") }
+}
