@@ -575,8 +575,7 @@ impl Process {
     /// What one tenant is shown.
     async fn look(&self, number: u8) {
         let ctx = caller(number);
-        let mut page = Page::default();
-        page.limit = 20;
+        let page = Page { limit: 20, ..Page::default() };
         let Ok(records) = self.service.list(&ctx, &JobFilter::default(), page).await else { return };
         for record in records {
             let (job, tenant, status) = (record.id.as_i64(), record.tenant.0, record.status.to_string());

@@ -73,7 +73,7 @@ struct Over {
     old: PostgresServer,
     proxy: usize,
     producer: usize,
-    /// Until when every commit is on the standby too, from when none is, and when the primary died.
+    /// Until when every commit is on the standby too, from when none is, and when all its answers had been read.
     from: u64,
     stopped: u64,
     to: u64,
@@ -113,9 +113,10 @@ async fn fail_over(rig: &mut Rig) -> Result<Over> {
 
     rig.fault("the primary is killed");
     rig.server.as_mut().context("the row has a server of its own")?.kill_9();
-    let to = mono();
     rig.fault("the standby is promoted");
     follower.query_one("select pg_promote(true, 60)", &[]).await.context("promote")?;
+    // Answers of the old primary may be read a moment after its death; the new one has given none yet.
+    let to = mono();
     rig.rules.undone.push(Undone { from_us: from, to_us: to });
     let database = rig.database().to_owned();
     rig.proxies[proxy].retarget(&address(&standby));
