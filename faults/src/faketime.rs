@@ -38,7 +38,7 @@ fn find_or_install() -> Result<PathBuf> {
 
 fn find() -> Option<PathBuf> {
     let library = |dir: &&str| Path::new(dir).join("libfaketimeMT.so.1");
-    DIRECTORIES.iter().map(|dir| library(dir)).find(|path| path.is_file())
+    DIRECTORIES.iter().map(library).find(|path| path.is_file())
 }
 
 /// A clock that is ahead by so much.

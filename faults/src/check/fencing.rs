@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Found;
-use super::index::{Claim, Ended, Index, Life, is_end};
+use super::index::{Claim, Ended, Index, Life, Node, is_end};
 
 pub(super) fn check(index: &Index<'_>, found: &mut Found) {
     leases_are_new(index, found);
@@ -38,8 +38,8 @@ fn leases_are_new(index: &Index<'_>, found: &mut Found) {
     }
 }
 
-/// I5. Certainly stale is a lease when the write was asked after a newer claim of the job had been answered, after the
-/// holder had been declared dead or had left, or after the attempt itself had been ended.
+/// I5. Certainly stale is a lease when the write was asked after a newer claim of the job had been answered, after it
+/// had been taken back from its holder or the holder had left, or after the attempt itself had been ended.
 fn stale_fences_are_refused(index: &Index<'_>, job: i64, life: &Life<'_>, found: &mut Found) {
     let ends = life.finishes.iter().filter_map(|finish| {
         let (status, at) = finish.accepted()?;
@@ -60,7 +60,11 @@ fn certainly_stale(index: &Index<'_>, life: &Life<'_>, lease: i64, asked: u64, e
     if let Some(newer) = newer {
         return Some(format!("although lease {} had it already", newer.lease));
     }
-    if index.nodes.get(&own.node).and_then(|node| node.gone).is_some_and(|gone| gone < asked) {
+    // A claim under way while its node is declared dead keeps its lease until the next look: only a job that was taken back,
+    // or whose node has left, is certainly not its own any more.
+    let taken_back = life.recovered.iter().any(|at| own.at < *at && *at < asked);
+    let left = |node: &Node| node.left && node.gone.is_some_and(|gone| own.at < gone && gone < asked);
+    if taken_back || index.nodes.get(&own.node).is_some_and(left) {
         return Some(format!("although its node {} was gone", own.node));
     }
     // Two ends of one attempt that both end the job are I6's.

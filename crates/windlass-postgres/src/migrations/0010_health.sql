@@ -37,7 +37,8 @@ $$ select 'function ' || p.oid::regprocedure::text, md5(pg_get_functiondef(p.oid
    select 'policy ' || p.polname || ' on ' || p.polrelid::regclass::text,
           md5(p.polcmd::text || coalesce(pg_get_expr(p.polqual, p.polrelid), '') ||
               coalesce(pg_get_expr(p.polwithcheck, p.polrelid), ''))
-   from pg_policy p join pg_class c on c.oid = p.polrelid where c.relnamespace = 'windlass'::regnamespace $$;
+   from pg_policy p join pg_class c on c.oid = p.polrelid
+   where c.relnamespace = 'windlass'::regnamespace and not c.relispartition $$;
 
 -- Remembers the schema as it is. Called when all migrations have run. The row `server` tells which server printed the
 -- definitions: another major version prints them differently.
