@@ -90,10 +90,12 @@ pub(crate) fn repeats(test: impl Fn() + Send + Sync + 'static) {
 }
 
 fn run(sabotage: Option<Sabotage>, test: impl Fn() + Send + Sync + 'static) {
+    // A sabotage ends its run when it is found, so that there is time to look further.
+    let schedules = if sabotage.is_some() { 10 * schedules() } else { schedules() };
     let test = std::sync::Arc::new(prepared(sabotage, test));
     let random = test.clone();
-    Runner::new(RandomScheduler::new_from_seed(SEED, schedules()), config()).run(move || random());
-    Runner::new(PctScheduler::new_from_seed(SEED, 3, schedules()), config()).run(move || test());
+    Runner::new(RandomScheduler::new_from_seed(SEED, schedules), config()).run(move || random());
+    Runner::new(PctScheduler::new_from_seed(SEED, 3, schedules), config()).run(move || test());
 }
 
 /// A test with everything as at the start.

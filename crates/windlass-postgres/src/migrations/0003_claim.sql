@@ -22,6 +22,8 @@ set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan 
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
+    -- Asked again: a limit may have been set since the caller looked.
+    v_caps boolean := p_caps or exists (select 1 from windlass.quota q where q.running is not null);
     v_line_queues int[] := p_line_queues;
     v_line_ranks smallint[] := p_line_ranks;
     v_line_hints bigint[] := p_line_hints;
@@ -94,7 +96,7 @@ begin
                     v_rows := v_rows + 1;
                     v_jobs := cardinality(c.ids);
                     v_take := v_want;
-                    if p_caps then
+                    if v_caps then
                         continue when c.tenant_id = any (v_full);
                         v_at := array_position(v_capped, c.tenant_id);
                         if v_at is null then
@@ -130,7 +132,7 @@ begin
                     end if;
                     if v_part_ids <> '{}' and (c.failed <> v_part_failed or c.recoveries <> v_part_recoveries
                                                or cardinality(v_part_ids) + v_jobs > 128
-                                               or p_caps and c.tenant_id <> v_part_tenant) then
+                                               or v_caps and c.tenant_id <> v_part_tenant) then
                         insert into windlass.lease (lease_id, part, node_id, claimed_at, failed, recoveries, ids, tenant_id)
                         values (p_lease, v_part, p_node, v_now, v_part_failed, v_part_recoveries, v_part_ids,
                                 v_part_tenant);
@@ -140,7 +142,7 @@ begin
                     v_part_ids := v_part_ids || c.ids;
                     v_part_failed := c.failed;
                     v_part_recoveries := c.recoveries;
-                    if p_caps then
+                    if v_caps then
                         v_part_tenant := c.tenant_id;
                     end if;
                     v_chunk_parts := v_chunk_parts || v_part;
