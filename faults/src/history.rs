@@ -48,6 +48,9 @@ pub struct Rules {
     pub quiet: bool,
     /// What resources may be held when all processes have ended.
     pub bounds: Vec<Bound>,
+    /// When the server crashed, by the monotonic clock. It does not wait for the disk when jobs are claimed, so a crash
+    /// undoes claims of its last moment: their jobs are handed out again, and the first end is refused.
+    pub crashes: Vec<u64>,
     /// Times, by the monotonic clock, in which the store spoke for itself alone: a failover has undone what it said.
     /// `undone` takes it out of the events before the check.
     pub undone: Vec<Undone>,
@@ -67,6 +70,7 @@ impl Default for Rules {
             priority_slack: usize::MAX,
             quiet: true,
             bounds: Vec::new(),
+            crashes: Vec::new(),
             undone: Vec::new(),
         }
     }

@@ -702,6 +702,33 @@ fn i9_nobody_gets_a_job_whose_holder_lives_on() {
     story.breaks("I9");
 }
 
+/// A job is claimed, the server crashes so many milliseconds later, and the job is claimed again with so many recoveries.
+fn claimed_before_a_crash(millis: u64, recoveries: u16) -> Story {
+    let mut story = good();
+    story.submit(99, plain());
+    let first = story.claim(3, 99);
+    story.start(first);
+    story.wait(millis);
+    story.beat(3, true);
+    story.history.rules.crashes.push(story.now);
+    let second = story.wait(100).claim_as(4, 99, 0, recoveries);
+    story.start(second);
+    for _ in 0..3 {
+        story.wait(200).beat(3, true);
+        story.beat(4, true);
+    }
+    story.effect(second);
+    story.finish(second, "succeed", Some("succeeded"));
+    story.finish(first, "succeed", None);
+    story
+}
+
+#[test]
+fn i9_a_crash_undoes_claims_of_the_servers_last_moment_and_no_others() {
+    claimed_before_a_crash(100, 0).passes();
+    claimed_before_a_crash(1_500, 1).breaks("I9");
+}
+
 #[test]
 fn i9_two_claims_at_once_do_not_both_get_a_job() {
     let mut story = good();

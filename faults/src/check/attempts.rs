@@ -72,7 +72,7 @@ fn costs_are_counted(index: &Index<'_>, job: i64, life: &Life<'_>, undisturbed: 
     }
     for pair in life.claims.windows(2) {
         let (before, after) = (&pair[0], &pair[1]);
-        if before.at >= after.asked || before.lease == after.lease {
+        if before.at >= after.asked || before.lease == after.lease || index.is_undone(before, after.at) {
             continue;
         }
         let (old, new) = (before.held, after.held);

@@ -138,7 +138,7 @@ fn holds_past(index: &Index<'_>, life: &Life<'_>, claim: &Claim<'_>, at: u64) ->
     let ended = life.finishes.iter().any(|finish| {
         finish.end.lease == claim.lease && finish.called <= at && !matches!(finish.answer, Ended::Failed)
     });
-    !ended && node.lives_past(at) && node.gone.is_none_or(|gone| gone > at)
+    !ended && !index.is_undone(claim, at) && node.lives_past(at) && node.gone.is_none_or(|gone| gone > at)
 }
 
 fn accepted_after(life: &Life<'_>, lease: i64, at: u64) -> bool {

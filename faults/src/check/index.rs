@@ -219,6 +219,14 @@ impl Paused<'_> {
 }
 
 impl<'a> Index<'a> {
+    /// Whether a crash of the server before `at` may have undone a claim.
+    pub(super) fn is_undone(&self, claim: &Claim<'_>, at: u64) -> bool {
+        /// What is not waited for is on disk after at most three rounds of the server's log writer, 200 ms each.
+        const ON_DISK_AFTER_US: u64 = 1_000_000;
+        let crashes = &self.history.rules.crashes;
+        crashes.iter().any(|crash| *crash < at && claim.asked <= *crash && *crash < claim.at + ON_DISK_AFTER_US)
+    }
+
     pub(super) fn new(history: &'a History) -> Index<'a> {
         let mut index = Index {
             history,

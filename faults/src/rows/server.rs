@@ -8,6 +8,7 @@ use windlass_testkit::servers::StopMode;
 
 use crate::child::{Load, Order, Todo};
 use crate::event::{Event, What};
+use crate::log::mono;
 use crate::rig::{Rig, SOON};
 
 /// F01: a session holds a snapshot open, so that nothing that is deleted can be cleaned up. Work goes on, and nodes say
@@ -95,8 +96,10 @@ async fn restarts(
     for _ in 0..times {
         rig.go_on_for(800..1_500).await;
         rig.fault(format!("the server {how}"));
+        rig.rules.crashes.push(mono());
         let server = rig.server.as_mut().context("the row has a server of its own")?;
         tokio::task::block_in_place(|| stop(server))?;
+        rig.rules.crashes.push(mono());
         rig.go_on_for(0..800).await;
         let server = rig.server.as_mut().context("the row has a server of its own")?;
         tokio::task::block_in_place(|| server.start_again())?;

@@ -15,6 +15,7 @@ use crate::StoreKind::{Postgres, Sqlite};
 use crate::child::{Command, Load, Settings, tenant};
 use crate::fleet::Under;
 use crate::history::Bound;
+use crate::log::mono;
 use crate::proxy::{self, Direction, Then};
 use crate::rig::{Rig, SOON};
 
@@ -317,6 +318,7 @@ async fn restart_server(rig: &mut Rig) -> Result<()> {
         Some(mode) => format!("the server stops ({mode:?})"),
         None => "the server is killed".into(),
     });
+    rig.rules.crashes.push(mono());
     let server = rig.server.as_mut().context("the row has a server of its own")?;
     tokio::task::block_in_place(|| match mode {
         Some(mode) => server.stop(mode),
@@ -325,6 +327,7 @@ async fn restart_server(rig: &mut Rig) -> Result<()> {
             Ok(())
         }
     })?;
+    rig.rules.crashes.push(mono());
     rig.go_on_for(0..2_000).await;
     let server = rig.server.as_mut().context("the row has a server of its own")?;
     tokio::task::block_in_place(|| server.start_again())?;
