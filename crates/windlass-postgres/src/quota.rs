@@ -1,5 +1,5 @@
 //! What tenants may use (BEY-8): the policies as this process knows them, and what a submit has to say about the tenants
-//! that are limited. Called by `submit`, `claim` and `maintain`; the counting and deciding is in migration 7.
+//! that are limited. Called by `submit`, `claim` and `maintain`; the counting and deciding is in `0009_quotas.sql`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

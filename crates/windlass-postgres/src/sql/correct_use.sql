@@ -1,2 +1,2 @@
--- Put the counts of limited tenants right. Function windlass.correct_use, migration 7. Reads all live tables.
+-- Put the counts of limited tenants right. Function windlass.correct_use, migration 9. Reads all live tables.
 select windlass.correct_use()
