@@ -171,7 +171,7 @@ pub(super) async fn dropped_calls(rig: &mut Rig) -> Result<()> {
     let producer = rig.producer().await?;
     let seed = rig.seed();
     rig.fault("calls are dropped within 2 ms");
-    rig.load(producer, Load { seed, tasks: 16, pause_ms: 3, drops: true, ..Load::default() });
+    rig.load(producer, Load { seed, tasks: 8, pause_ms: 10, drops: true, ..Load::default() });
     rig.go_on(Duration::from_secs(rig.profile.times(4, 60) as u64)).await;
     rig.end_loads();
     rig.healed("calls are dropped within 2 ms");
