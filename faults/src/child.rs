@@ -77,6 +77,8 @@ pub struct Settings {
     pub connections: usize,
     /// Threads of handlers.
     pub worker_threads: usize,
+    /// How long a snapshot may be held before a node warns of it.
+    pub held_snapshot_after: Duration,
 }
 
 impl Default for Settings {
@@ -90,6 +92,7 @@ impl Default for Settings {
             listen: true,
             connections: 4,
             worker_threads: 2,
+            held_snapshot_after: Duration::from_secs(15),
         }
     }
 }
@@ -292,6 +295,7 @@ impl Process {
             config.grace = settings.grace;
             config.shutdown_deadline = settings.shutdown_deadline;
             config.worker_threads = settings.worker_threads;
+            config.held_snapshot_after = settings.held_snapshot_after;
             config.workers = settings.concurrency.is_some();
             config.maintenance = settings.concurrency.is_some();
             config.concurrency = settings.concurrency.unwrap_or(1);

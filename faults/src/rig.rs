@@ -399,7 +399,7 @@ const LOGIN: &str = "faults_node";
 fn prepare_database() -> String {
     format!(
         "do $$ begin create role {LOGIN} login; exception when duplicate_object or unique_violation then null; end $$;
-         do $$ begin grant windlass_app, windlass_engine to {LOGIN};
+         do $$ begin grant windlass_app, windlass_engine, pg_read_all_stats to {LOGIN};
          exception when unique_violation or internal_error then null; end $$;
          create table {SIDE_TABLE} (call bigint primary key);
          grant select, insert on {SIDE_TABLE} to {LOGIN};"

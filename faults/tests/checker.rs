@@ -3,6 +3,7 @@
 //! made by a small simulator.
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use uuid::Uuid;
 use windlass_faults::check::{INVARIANTS, State, check, check_outputs};
 use windlass_faults::event::{Asked, End, Event, FinishEnd, Held, TransactionEnd, What};
@@ -1738,7 +1739,13 @@ fn picks() -> impl Strategy<Value = Vec<Pick>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 500,
+        failure_persistence: None,
+        // The same histories with every change; others with PROPTEST_RNG_SEED.
+        rng_seed: RngSeed::Fixed(std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_random_legal_history_has_no_fault(picks in picks()) {

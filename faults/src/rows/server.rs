@@ -15,17 +15,24 @@ use crate::rig::{Rig, SOON};
 /// who holds it.
 pub(super) async fn held_snapshot(rig: &mut Rig) -> Result<()> {
     let seed = rig.seed();
+    rig.settings.held_snapshot_after = Duration::from_secs(2);
     rig.fleet(2, Load { seed, tasks: 8, pause_ms: 10, job_ms: 5, ..Load::default() }).await?;
-    let time = Duration::from_secs(rig.profile.times(12, 600) as u64);
+    let time = Duration::from_secs(rig.profile.times(9, 600) as u64);
     rig.go_on(Duration::from_secs(1)).await;
-    let before = rate(rig, Duration::from_secs(5)).await?;
+    let before = rate(rig, Duration::from_secs(3)).await?;
     let holder = rig.sql().await?;
     holder.batch_execute("begin isolation level repeatable read; select 1").await?;
     let pid: i32 = holder.query_one("select pg_backend_pid()", &[]).await?.get(0);
     rig.fault(format!("session {pid} holds a snapshot"));
-    rig.go_on(time.saturating_sub(Duration::from_secs(5))).await;
-    let during = rate(rig, Duration::from_secs(5)).await?;
+    rig.go_on(time.saturating_sub(Duration::from_secs(3))).await;
+    let during = rate(rig, Duration::from_secs(3)).await?;
     rig.demand("throughput stays above half", format!("{before:.0} → {during:.0} jobs/s"), during >= before / 2.0);
+    let warned = rig.workers().into_iter().filter(|at| {
+        let log = std::fs::read_to_string(rig.processes[*at].errors_file()).unwrap_or_default();
+        log.lines().any(|line| line.contains("WARN") && line.contains(&pid.to_string()))
+    });
+    let warned = warned.count();
+    rig.demand("nodes warn of it and name its process", format!("{warned} did"), warned > 0);
     holder.batch_execute("rollback").await?;
     rig.healed(format!("session {pid} holds a snapshot"));
     rig.quiet(SOON).await
