@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 use super::Found;
-use super::index::{Index, Life};
+use super::index::{Claim, Index, Life, Start};
 
 /// The clocks are compared once per run, and converted times are off by what they drift and by how long the comparison
 /// took.
@@ -118,13 +118,19 @@ fn keys_run_in_order(index: &Index<'_>, found: &mut Found) {
     for (job, life) in &index.lives {
         let Some(call) = index.maker(life) else { continue };
         let Some(ordering) = &call.asked.ordering else { continue };
+        let end = life.first_end(index.history.dump.mono);
+        // A process that was stopped after a claim may still call the handler of a job that is not its own any more.
+        let own = |start: &&Start| {
+            let taken_back = |claim: &Claim<'_>| life.recovered.iter().any(|at| claim.at < *at && *at <= start.at);
+            end.is_some_and(|end| start.at <= end) && !life.claim(start.lease).is_some_and(taken_back)
+        };
         let ordered = Ordered {
             job: *job,
             called: call.called,
             stored: call.acknowledged().map(|(_, _, at)| at).filter(|_| call.asked.delay_us == 0),
-            started: life.starts.iter().map(|start| start.at).min(),
+            started: life.starts.iter().filter(own).map(|start| start.at).min(),
             // What may have ended at any time stands in nobody's way.
-            ended: life.first_end(index.history.dump.mono).unwrap_or(0),
+            ended: end.unwrap_or(0),
         };
         keys.entry((call.asked.tenant, ordering)).or_default().push(ordered);
     }
