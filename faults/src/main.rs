@@ -12,7 +12,7 @@ use clap::{Parser, ValueEnum};
 use windlass_faults::report::{RowResult, docs};
 use windlass_faults::runner::{Plan, run};
 use windlass_faults::sabotage::Sabotage;
-use windlass_faults::{Profile, StoreKind, child};
+use windlass_faults::{Profile, StoreKind, check, child, undone};
 
 /// Brings faults about on real processes and databases, and checks what happened.
 #[derive(Parser)]
@@ -36,6 +36,9 @@ struct Arguments {
     /// Where the report and everything the rows leave goes.
     #[arg(long, default_value = "target/faults")]
     out: PathBuf,
+    /// Run nothing; judge the `history.json` that a row has left once more.
+    #[arg(long, value_name = "FILE")]
+    judge: Vec<PathBuf>,
     /// Also write the results into this page.
     #[arg(long)]
     docs: Option<PathBuf>,
@@ -80,6 +83,9 @@ fn sabotages(name: &str) -> Result<Sabotages, String> {
 
 /// Runs the matrix; false if a row failed, or, with sabotage, if none did.
 fn faults(arguments: Arguments) -> Result<bool> {
+    if !arguments.judge.is_empty() {
+        return judge(&arguments.judge);
+    }
     let seed = arguments.seed.unwrap_or_else(new_seed);
     let plan = Plan {
         seed,
@@ -101,6 +107,22 @@ fn faults(arguments: Arguments) -> Result<bool> {
             Ok(missed == 0)
         }
     }
+}
+
+/// Judges saved histories once more; false if something is wrong with one.
+fn judge(files: &[PathBuf]) -> Result<bool> {
+    let mut good = true;
+    for file in files {
+        let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+        let history = serde_json::from_str(&text).with_context(|| format!("read {}", file.display()))?;
+        let verdict = check::check(&undone::without(history));
+        println!("{}: {} violations", file.display(), verdict.violations.len());
+        for violation in &verdict.violations {
+            println!("       {} {}", violation.invariant, violation.text);
+        }
+        good &= verdict.violations.is_empty();
+    }
+    Ok(good)
 }
 
 /// Runs the rows of a plan; false if one failed.
