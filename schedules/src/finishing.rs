@@ -19,7 +19,7 @@ fn ended(node: NodeId, lease: i64, id: i64) -> Ended {
     let transition = Transition::Succeed { output: None, keep: Duration::from_secs(60) };
     let finish = Finish { fence, attempt: 1, ran: Duration::ZERO, transition, follow_up: None };
     let at = crate::Clock::now(&StoreClock);
-    Ended { node, finish, tenant: TenantId::ROOT, handler: "h".into(), at, watch: None, open: None }
+    Ended { node, finish, tenant: TenantId::ROOT, ordered: false, handler: "h".into(), at, watch: None, open: None }
 }
 
 /// Two leases of three jobs end at once; then three wait until nothing is unsaved. `failing` writes fail;

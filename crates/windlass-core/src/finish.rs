@@ -24,6 +24,8 @@ pub(crate) struct Ended {
     /// For a sealed job: what its transition was before it was sealed, for those who watch.
     pub(crate) open: Option<Transition>,
     pub(crate) tenant: TenantId,
+    /// Whether it has an ordering key, so that its end lets the next job of the key go on.
+    pub(crate) ordered: bool,
     pub(crate) handler: String,
     pub(crate) at: Timestamp,
     /// For a job that came back from a lost node: ends the watch over it when this is saved or given up.
@@ -197,8 +199,10 @@ impl Saver {
                 },
             };
             // Where a tenant may only have so many running, the next of its jobs may start now.
-            ready |=
-                !status.is_terminal() || ended.finish.follow_up.is_some() || self.store.limited(ended.tenant).running;
+            ready |= !status.is_terminal()
+                || ended.ordered
+                || ended.finish.follow_up.is_some()
+                || self.store.limited(ended.tenant).running;
             let (output, error) = result_of(ended.open.unwrap_or(ended.finish.transition), status);
             self.watchers.event(|| JobEvent {
                 job,

@@ -203,7 +203,8 @@ impl Worker {
         let finish = self.finish_of(job, ran, transition, sealer);
         let watch = self.suspect_watch(job);
         let (tenant, handler) = (job.tenant, job.handler.clone());
-        let ended = Ended { node, finish, open, tenant, handler, at: self.now(), watch };
+        let ended =
+            Ended { node, finish, open, tenant, ordered: job.ordering_key.is_some(), handler, at: self.now(), watch };
         self.finisher().finish(ended).await;
     }
 
@@ -255,6 +256,9 @@ impl Worker {
     fn tell_completed(&self, attempt: &Attempt) {
         let job = &attempt.job;
         drop(self.suspect_watch(job));
+        if job.ordering_key.is_some() {
+            self.jobs_are_ready();
+        }
         self.watchers.event(|| JobEvent {
             job: job.id,
             tenant: job.tenant,

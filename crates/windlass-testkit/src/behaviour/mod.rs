@@ -66,6 +66,7 @@ macro_rules! for_each_behaviour {
             strict_bands_serve_the_best_first ["ORD-2"],
             a_flood_of_one_tenant_does_not_hold_up_another ["ORD-3"],
             an_ordering_key_runs_one_at_a_time_in_order ["ORD-4"],
+            the_next_of_an_ordering_key_starts_when_the_one_before_has_ended ["ORD-4"],
             failures_are_retried_until_success ["ERR-1"],
             a_terminal_error_is_a_dead_letter_at_once ["ERR-2"],
             every_attempt_is_in_the_history ["ERR-3"],

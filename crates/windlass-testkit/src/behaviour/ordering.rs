@@ -123,6 +123,20 @@ pub async fn a_flood_of_one_tenant_does_not_hold_up_another(store: Arc<dyn Store
     jobs.shutdown().await;
 }
 
+/// ORD-4. Nodes look for work by themselves about once a second; a line of a key does not wait for that.
+pub async fn the_next_of_an_ordering_key_starts_when_the_one_before_has_ended(store: Arc<dyn Store>) {
+    let jobs = service(&store).function("note", (), |(), _: JobContext, _: u64| async { Ok::<_, JobError>(()) });
+    let jobs = jobs.start().await.expect("starts");
+    let ctx = tenant(1);
+    let options = SubmitOptions::new().ordering_key("customer-7");
+    let line = jobs.submit_payloads(&ctx, "note", super::quotas::inputs(40), options, false).await.expect("accepted").1;
+    let last = line.into_iter().last().expect("forty jobs").expect("accepted").id;
+    // By looks alone it would take half a minute.
+    let view = jobs.wait(&ctx, last, Duration::from_secs(12)).await.expect("ends in time");
+    assert_eq!(view.status, Status::Succeeded);
+    jobs.shutdown().await;
+}
+
 /// ORD-4.
 pub async fn an_ordering_key_runs_one_at_a_time_in_order(store: Arc<dyn Store>) {
     #[derive(Clone, Default)]

@@ -13,7 +13,7 @@ async fn nap(nap: Duration, _: JobContext, _: u64) -> Result<(), JobError> {
     Ok(())
 }
 
-fn inputs(n: u64) -> Vec<Result<Payload, InvalidInput>> {
+pub(super) fn inputs(n: u64) -> Vec<Result<Payload, InvalidInput>> {
     (0..n).map(|n| Payload::encode("input", &n, 100)).collect()
 }
 
