@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use windlass_faults::report::{RowResult, docs};
 use windlass_faults::runner::{Plan, run};
-use windlass_faults::sabotage::Sabotage;
+use windlass_faults::sabotage::{OUTDATED, Sabotage};
 use windlass_faults::{Profile, StoreKind, check, child, undone};
 
 /// Brings faults about on real processes and databases, and checks what happened.
@@ -158,6 +158,11 @@ fn is_noticed(plan: &Plan, sabotage: Sabotage) -> Result<bool> {
     }
     clear(&plan)?;
     let report = run(&plan, |_| {})?;
+    if let Some(error) =
+        report.rows.iter().filter_map(|row| row.error.as_deref()).find(|error| error.contains(OUTDATED))
+    {
+        bail!("{sabotage:?} could not be applied: {error}");
+    }
     let noticed: Vec<String> = report.rows.iter().filter(|row| row.failed()).map(noticed).collect();
     match noticed.is_empty() {
         true => println!("{sabotage:?}: MISSED by {}", plan.only.join(", ")),

@@ -20,6 +20,9 @@ pub enum Sabotage {
     SessionTenant,
 }
 
+/// What an edit says that does not find its place: nothing was broken then, and nothing noticed.
+pub const OUTDATED: &str = "change the sabotage with it";
+
 /// An edit: a function, what it says, and what it says instead.
 type Edit = (&'static str, &'static str, &'static str);
 
@@ -64,7 +67,7 @@ impl Sabotage {
             ],
             Sabotage::UnlockedClaim => &[
                 ("claim", "limit v_limit for update skip locked", "limit v_limit"),
-                ("claim", "if v_gone <> v_rows then", "if false then"),
+                ("claim", "if v_gone <> cardinality(v_ctids) then", "if false then"),
             ],
             Sabotage::RecoveryNotCounted => {
                 &[("take_back", "case when p_lost then b.recoveries + 1 else b.recoveries end", "b.recoveries")]
@@ -88,10 +91,7 @@ impl Sabotage {
                        where p.pronamespace = 'windlass'::regnamespace and p.proname = $1";
             let row = client.query_opt(sql, &[function]).await?;
             let definition: String = row.with_context(|| format!("there is no function {function}"))?.get(0);
-            ensure!(
-                definition.contains(says),
-                "{function} does not say `{says}` any more; change the sabotage with it"
-            );
+            ensure!(definition.contains(says), "{function} does not say `{says}` any more; {OUTDATED}");
             client.batch_execute(&definition.replace(says, instead)).await.context("sabotage a function")?;
         }
         Ok(())
