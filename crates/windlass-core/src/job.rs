@@ -112,6 +112,8 @@ impl Status {
         match (self, next) {
             (Running, Running) => false,
             (Pending | Scheduled | Retrying | Blocked | Suspended, Canceled | Pending | Blocked) => self != next,
+            // Given a start that lies ahead.
+            (Pending | Blocked, Scheduled) => true,
             (Pending, Running) => true,
             (Running, _) => true,
             // Replay in place.
@@ -504,7 +506,7 @@ pub struct JobRecord {
     pub recoveries: u16,
     /// When it was submitted.
     pub created_at: Timestamp,
-    /// When it is due, if that lies ahead or lay ahead at the submit.
+    /// When it is due, if that lies ahead or lay ahead at the submit or at an edit.
     pub run_at: Option<Timestamp>,
     /// When its last attempt started.
     pub started_at: Option<Timestamp>,
@@ -607,7 +609,7 @@ pub struct HistoryEntry {
     pub started_at: Option<Timestamp>,
     /// The error, for entries that end an attempt badly.
     pub error: Option<JobError>,
-    /// Anything else: who canceled, replayed as what, snoozed until when.
+    /// Anything else: who canceled or edited, replayed as what, snoozed until when.
     pub note: Option<String>,
 }
 

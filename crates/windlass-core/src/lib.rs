@@ -40,6 +40,7 @@ mod worker;
 mod crypt;
 
 // What people do with it.
+pub mod edit;
 mod lookup;
 mod replay;
 mod service;
@@ -54,6 +55,7 @@ pub use config::{Config, DEFAULT_QUEUE, DEFAULT_RETENTION, Limits};
 pub use context::JobContext;
 #[cfg(feature = "encryption")]
 pub use crypt::{DataKey, Encryption, EnvKeys, Envelope, FileKeys, KeyOf, KeyProvider, LocalKeys};
+pub use edit::Edit;
 pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
 pub use handler::{HandlerOptions, JobHandler};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};

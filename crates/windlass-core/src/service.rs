@@ -521,9 +521,34 @@ impl JobService {
             let message = format!("only dead letters are replayed, it is {}", record.status);
             return Err(Error::Conflict { job: id, message });
         }
+        let new = self.submit_again(ctx, record, input).await?;
+        let worker = &self.0.worker;
+        let keep = worker.config.replayed_retention;
+        worker.store.mark_replayed(ctx.scope(), id, ctx.actor(), new, keep).await?;
+        Ok(new)
+    }
+
+    /// Submits a job again as a new one linked to it, whatever its status, with its own or another input (BEY-5). The
+    /// first is left as it is. The new job starts now, and has neither its idempotency key nor its unique key.
+    pub async fn clone_job(&self, ctx: &SecurityContext, id: JobId, input: Option<Payload>) -> Result<JobId, Error> {
+        let record = self.get(ctx, id).await?;
+        if record.spec.callback.is_some() {
+            let message = "it is a callback, which belongs to the job it follows".to_owned();
+            return Err(Error::Conflict { job: id, message });
+        }
+        self.submit_again(ctx, record, input).await
+    }
+
+    /// A new job like another one, which it names as its parent.
+    async fn submit_again(
+        &self,
+        ctx: &SecurityContext,
+        record: JobRecord,
+        input: Option<Payload>,
+    ) -> Result<JobId, Error> {
         let input = match input {
             Some(input) => input,
-            None => self.input(ctx, id).await?,
+            None => self.input(ctx, record.id).await?,
         };
         let mut options = SubmitOptions::new().priority(record.priority);
         options.ordering_key = record.ordering_key;
@@ -531,15 +556,12 @@ impl JobService {
         options.batch = record.batch;
         options.correlation_id = record.correlation_id;
         options.spec = record.spec;
-        options.spec.parent = Some(id);
-        // The letter started long ago; its expiry would end the new job before it starts.
+        options.spec.parent = Some(record.id);
+        // The first started long ago; its expiry and a deadline that is over would end the new job before it starts.
         options.spec.expires_at = None;
+        options.spec.deadline_at = options.spec.deadline_at.filter(|at| *at > self.now());
         let job = self.prepare_payload(ctx, &record.handler, input, options).await?;
-        let worker = &self.0.worker;
-        let new = self.0.submitter.submit(vec![job]).await?.pop().expect("one answer for one job").id;
-        let keep = worker.config.replayed_retention;
-        worker.store.mark_replayed(ctx.scope(), id, ctx.actor(), new, keep).await?;
-        Ok(new)
+        Ok(self.0.submitter.submit(vec![job]).await?.pop().expect("one answer for one job").id)
     }
 
     /// Removes an ended job now.

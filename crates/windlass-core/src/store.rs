@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+use crate::edit::Edit;
 use crate::error::{InvalidInput, JobError};
 use crate::health::{Checkup, Finding, HeldSnapshot};
 use crate::id::{JobId, MachineSlot};
@@ -113,6 +114,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Marks a dead letter as replayed by another job (which the caller has submitted); it is purged after `keep`.
     async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool>;
+
+    /// Changes a waiting job: input, priority and start, as [`after_edit`](crate::edit::after_edit) decides, with an
+    /// entry in its history and `JOB_EDITED` in the audit log. Under the lock of its place: a claim has the job before,
+    /// or all of the edit. Larger input is counted against a quota, never refused.
+    async fn edit(&self, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply>;
 
     /// Removes an ended job now. False if it is not there or has not ended.
     async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool>;
@@ -619,6 +625,19 @@ pub enum ReplayReply {
     NotFound,
 }
 
+/// What an edit did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EditReply {
+    /// The job waits as edited, in this status.
+    Edited(Status),
+    /// It was to start now but waits behind this gate. Nothing was written.
+    Blocked(Gate),
+    /// It runs or has ended. Nothing was written.
+    NotWaiting(Status),
+    /// There is no such job in the scope.
+    NotFound,
+}
+
 /// What can be paused (OPS-4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -674,7 +693,7 @@ pub struct AuditEntry {
     pub actor: String,
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
-    /// What: `JOB_SUBMITTED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
+    /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
     /// `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`.
     pub action: String,
     /// On what: a job id, a pause target, a filter.

@@ -36,13 +36,14 @@ use uuid::Uuid;
 use windlass_core::fair::Line;
 use windlass_core::health::{Checkup, Finding, HeldSnapshot};
 use windlass_core::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
+    Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
+    Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    WrappedKey,
 };
 use windlass_core::{
-    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope, Status,
-    TenantId, TenantUse, Timestamp,
+    Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope,
+    Status, TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;
@@ -454,6 +455,10 @@ impl Store for PgStore {
 
     async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool> {
         steer::mark_replayed(self, scope, id, by, as_job, keep).await
+    }
+
+    async fn edit(&self, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply> {
+        steer::edit(self, scope, id, by, edit).await
     }
 
     async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool> {

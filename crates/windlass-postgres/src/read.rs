@@ -244,16 +244,19 @@ pub(crate) async fn history(store: &PgStore, scope: Scope, id: JobId) -> Result<
     let Some(record) = get(store, scope, &[id]).await?.into_iter().next() else { return Ok(Vec::new()) };
     let params: [Param<'_>; 1] = [(&id.as_i64(), Type::INT8)];
     let events = store.within(scope).query(include_str!("sql/history.sql"), &params).await?;
-    let events: Vec<HistoryEntry> = events.iter().map(entry).collect();
+    let mut events: Vec<HistoryEntry> = events.iter().map(entry).collect();
     let mut history = Vec::with_capacity(events.len() + 2);
-    // A job that was born behind a gate has an event of its own for that.
-    let born_blocked = events.first().is_some_and(|first| first.status == Status::Blocked && first.note.is_none());
-    if !born_blocked {
-        let first = match born_scheduled(store, scope, id).await? {
-            true => Status::Scheduled,
-            false => Status::Pending,
-        };
-        history.push(HistoryEntry::new(record.created_at, first, 0));
+    // A job that was born behind a gate, or whose start was edited, has an event of its own for its birth.
+    let is_birth = |event: &HistoryEntry| event.at == record.created_at && event.attempt == 0 && event.note.is_none();
+    match events.iter().position(is_birth) {
+        Some(birth) => history.push(events.remove(birth)),
+        None => {
+            let first = match born_scheduled(store, scope, id).await? {
+                true => Status::Scheduled,
+                false => Status::Pending,
+            };
+            history.push(HistoryEntry::new(record.created_at, first, 0));
+        }
     }
     history.extend(events);
     if record.status == Status::Running {

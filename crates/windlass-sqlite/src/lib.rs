@@ -32,6 +32,7 @@ mod quota;
 mod submit;
 
 // Around it.
+mod edit;
 mod examine;
 mod keys;
 mod maintain;
@@ -51,12 +52,12 @@ use rusqlite::Connection;
 use tokio::sync::Notify;
 use windlass_core::health::{Checkup, Finding};
 use windlass_core::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
+    Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
     ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock, TenantId,
+    Clock, Edit, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock, TenantId,
     TenantUse, Timestamp,
 };
 
@@ -458,6 +459,11 @@ impl Store for SqliteStore {
     async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool> {
         let by = by.to_owned();
         self.write(move |conn, state| steer::mark_replayed(conn, state, scope, id, &by, as_job, keep)).await
+    }
+
+    async fn edit(&self, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply> {
+        let (by, edit) = (by.to_owned(), edit.clone());
+        self.write(move |conn, state| edit::edit(conn, state, scope, id, &by, &edit)).await
     }
 
     async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool> {

@@ -2,6 +2,7 @@
 //! driven through the public API. Store crates hold only the call to `behaviour_tests!`. The store-level twin is
 //! `conformance`.
 
+mod editing;
 mod failing;
 mod limits;
 mod ordering;
@@ -11,6 +12,7 @@ mod sealing;
 mod steering;
 mod submitting;
 
+pub use editing::*;
 pub use failing::*;
 pub use limits::*;
 pub use ordering::*;
@@ -103,6 +105,9 @@ macro_rules! for_each_behaviour {
             a_noisy_tenant_is_held_to_its_quota_and_holds_nobody_up ["BEY-8", "ORD-3"],
             only_the_tenant_beyond_its_quota_is_refused ["BEY-8", "SUB-4"],
             a_tenant_at_its_cap_waits_and_why_says_so ["BEY-8", "BEY-1"],
+            a_waiting_job_is_edited_and_runs_as_edited ["BEY-5"],
+            a_job_that_is_run_now_starts_at_once ["BEY-5"],
+            a_job_is_cloned_whatever_its_status ["BEY-5"],
         }
     };
 }
@@ -175,6 +180,8 @@ macro_rules! for_each_sealed_behaviour {
             tick_runs_at_most_n_jobs_in_the_callers_process [],
             jobs_can_be_checked_out_and_marked_by_hand [],
             expired_and_overdue_jobs_do_not_start [],
+            a_waiting_job_is_edited_and_runs_as_edited [],
+            a_job_is_cloned_whatever_its_status [],
         }
     };
 }
