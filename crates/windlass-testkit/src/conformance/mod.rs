@@ -14,6 +14,7 @@ use std::time::Duration;
 use windlass_core::store::Store;
 
 mod failing;
+mod filtering;
 mod keys;
 pub mod model;
 mod ordering;
@@ -282,6 +283,12 @@ suite! { $
         whereabouts_tell_why_a_job_is_not_running ["BEY-1"]
         a_survey_misses_nothing_there_is_to_do ["RUN-3" "RUN-5" "TIM-1" "OPS-4" "BEY-4"]
     ;
+    filtering:
+        a_filter_means_the_same_everywhere ["BEY-6" "OPS-1"]
+        a_filter_by_tenant_does_not_widen_the_scope ["BEY-6" "SEC-1"]
+        a_count_goes_up_to_its_cap ["BEY-6"]
+        failing_jobs_are_told_with_their_signatures ["BEY-3"]
+    ;
     time:
         a_scheduled_job_is_promoted_when_due_and_not_before ["TIM-1"]
         a_promotion_tells_when_the_next_job_is_due ["TIM-1"]
@@ -319,12 +326,13 @@ suite! { $
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 8] = [
+    const SOURCES: [&str; 9] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
         include_str!("failing.rs"),
         include_str!("watching.rs"),
+        include_str!("filtering.rs"),
         include_str!("time.rs"),
         include_str!("keys.rs"),
         include_str!("quotas.rs"),
