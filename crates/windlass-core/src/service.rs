@@ -12,15 +12,17 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::bulk::Bulks;
 use crate::clock::Timestamp;
 use crate::config::{Config, DEFAULT_QUEUE, Limits};
 use crate::context::{JobContext, Stop};
 use crate::error::{BadItem, Error, InvalidInput, JobError};
+use crate::filter::JobFilter;
 use crate::finish::Finisher;
 use crate::handler::{Function, HandlerOptions, JobHandler, Registry, Typed};
 use crate::health::HeldSnapshot;
 use crate::id::JobId;
-use crate::job::{BatchId, ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Status, SubmitOptions};
+use crate::job::{BatchId, ClaimedJob, HistoryEntry, JobRecord, NewJob, Page, Status, SubmitOptions};
 use crate::lifecycle::Outcome;
 use crate::lookup::Lookups;
 use crate::payload::{Payload, dedupe_key};
@@ -47,6 +49,7 @@ struct Inner {
     submitter: Submitter,
     lookups: Lookups,
     local: Arc<LocalJobs>,
+    bulks: Bulks,
     remote_handlers: Vec<String>,
     runtimes: Mutex<Option<Runtimes>>,
 }
@@ -778,8 +781,12 @@ impl JobService {
         tokio::time::timeout(at_most, quiet).await.is_ok()
     }
 
-    fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Limits {
         &self.0.worker.config.limits
+    }
+
+    pub(crate) fn bulk_list(&self) -> &Bulks {
+        &self.0.bulks
     }
 
     pub(crate) fn worker(&self) -> &Arc<Worker> {
@@ -949,6 +956,7 @@ impl Builder {
             submitter: Submitter::start(worker.store.clone(), worker.clone() as Arc<dyn BornLeased>),
             lookups: Lookups::start(worker.store.clone()),
             local,
+            bulks: Bulks::default(),
             remote_handlers: self.remote_handlers,
             worker,
             runtimes: Mutex::new(None),
@@ -1065,6 +1073,14 @@ impl JobService {
 }
 
 impl Operator {
+    pub(crate) fn service(&self) -> &JobService {
+        &self.0
+    }
+
+    pub(crate) fn scope(&self) -> Scope {
+        self.1
+    }
+
     /// Every tenant's jobs, newest first.
     pub async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Error> {
         self.0.limits().check_page(page)?;

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::edit::Edit;
 use crate::error::{InvalidInput, JobError};
+use crate::failures::{Failing, failing_by_lists};
+use crate::filter::JobFilter;
 use crate::health::{Checkup, Finding, HeldSnapshot};
 use crate::id::{JobId, MachineSlot};
-use crate::job::{ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Progress, Status};
+use crate::job::{ClaimedJob, HistoryEntry, JobRecord, NewJob, Page, Progress, Status};
 use crate::payload::Payload;
 use crate::quota::{Quota, QuotaExceeded, Quotas, TenantUse};
 use crate::tenant::{Scope, TenantId};
@@ -91,6 +93,27 @@ pub trait Store: Send + Sync + 'static {
 
     /// Jobs that pass the filter, newest first.
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>>;
+
+    /// How many jobs pass the filter, counted up to `cap`: for previews, so never more than someone asked for.
+    async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
+        let (mut page, mut counted) = (Page::first(Page::MAX), 0);
+        while counted < cap {
+            page.limit = (cap - counted).min(Page::MAX);
+            let records = self.list(scope, filter, page).await?;
+            counted += records.len();
+            page.before = records.last().map(|record| record.id);
+            if records.len() < page.limit {
+                break;
+            }
+        }
+        Ok(counted as u64)
+    }
+
+    /// Of the jobs that pass the filter, the `newest` dead letters that nobody has replayed, and as many of those that
+    /// wait for a retry (BEY-3); in any order.
+    async fn failing(&self, scope: Scope, filter: &JobFilter, newest: usize) -> Result<Vec<Failing>> {
+        failing_by_lists(self, scope, filter, newest).await
+    }
 
     /// Everything that happened to a job, oldest first; empty if there is none.
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>>;

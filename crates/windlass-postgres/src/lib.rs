@@ -33,6 +33,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
+use windlass_core::failures::Failing;
 use windlass_core::fair::Line;
 use windlass_core::health::{Checkup, Finding, HeldSnapshot};
 use windlass_core::store::{
@@ -427,6 +428,14 @@ impl Store for PgStore {
 
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
         read::list(self, scope, filter, page).await
+    }
+
+    async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
+        read::count(self, scope, filter, cap).await
+    }
+
+    async fn failing(&self, scope: Scope, filter: &JobFilter, newest: usize) -> Result<Vec<Failing>> {
+        read::failing(self, scope, filter, newest).await
     }
 
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {

@@ -50,6 +50,7 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use rusqlite::Connection;
 use tokio::sync::Notify;
+use windlass_core::failures::Failing;
 use windlass_core::health::{Checkup, Finding};
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
@@ -428,6 +429,16 @@ impl Store for SqliteStore {
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
         let filter = filter.clone();
         self.read(move |conn, now| Reader::new(conn, now)?.list(scope, &filter, page)).await
+    }
+
+    async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
+        let filter = filter.clone();
+        self.read(move |conn, now| Reader::new(conn, now)?.count(scope, &filter, cap)).await
+    }
+
+    async fn failing(&self, scope: Scope, filter: &JobFilter, newest: usize) -> Result<Vec<Failing>> {
+        let filter = filter.clone();
+        self.read(move |conn, now| Reader::new(conn, now)?.failing(scope, &filter, newest)).await
     }
 
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {

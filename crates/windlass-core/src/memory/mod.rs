@@ -19,8 +19,9 @@ use parking_lot::{Mutex, RwLock};
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::edit::{Edit, Move, after_edit, can_edit};
 use crate::error::{JobError, Reason};
+use crate::filter::JobFilter;
 use crate::id::{JobId, MachineSlot};
-use crate::job::{HistoryEntry, JobFilter, JobRecord, NewJob, Page, Replayed, Status, UniqueWithin};
+use crate::job::{HistoryEntry, JobRecord, NewJob, Page, Replayed, Status, UniqueWithin};
 use crate::payload::Payload;
 use crate::priority::Band;
 use crate::quota::{Amount, Bucket, Quota, Quotas, TenantUse, admit};
@@ -978,6 +979,7 @@ impl State {
                 && !entry.is_hidden(now)
                 && (filter.statuses.is_empty() || filter.statuses.contains(&entry.status()))
                 && filter.handler.as_ref().is_none_or(|handler| *handler == entry.job.handler)
+                && filter.matches_input(&entry.job.payload)
         };
         newest_first
             .filter(may_pass)

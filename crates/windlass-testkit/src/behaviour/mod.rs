@@ -3,6 +3,7 @@
 //! `conformance`.
 
 mod editing;
+mod acting;
 mod failing;
 mod limits;
 mod ordering;
@@ -13,6 +14,7 @@ mod steering;
 mod submitting;
 
 pub use editing::*;
+pub use acting::*;
 pub use failing::*;
 pub use limits::*;
 pub use ordering::*;
@@ -89,6 +91,11 @@ macro_rules! for_each_behaviour {
             jobs_can_be_checked_out_and_marked_by_hand ["OPS-10"],
             a_delayed_job_starts_when_it_is_due ["TIM-1", "TIM-3"],
             why_names_what_a_job_waits_for ["BEY-1"],
+            failures_are_grouped_and_replayed_as_a_group ["BEY-3"],
+            a_bulk_action_does_what_its_preview_shows ["BEY-6"],
+            a_bulk_action_keeps_its_pace_and_can_be_stopped ["BEY-6", "BEY-2"],
+            a_bulk_replay_stops_when_too_many_fail_again ["BEY-2"],
+            an_operators_bulk_action_reaches_every_tenant ["BEY-6", "SEC-1"],
             expired_and_overdue_jobs_do_not_start ["BEY-4"],
             a_sealed_job_lives_like_any_other_and_the_store_sees_nothing ["SEC-2"],
             a_payload_that_looks_sealed_is_taken_as_it_is ["SEC-2"],
@@ -96,6 +103,7 @@ macro_rules! for_each_behaviour {
             sealed_text_of_another_tenant_or_job_does_not_open ["SEC-2", "SEC-1"],
             keys_rotate_and_are_wrapped_anew_without_touching_jobs ["SEC-2"],
             destroyed_keys_make_dead_letters ["SEC-2"],
+            sealed_failures_are_grouped_without_showing_their_messages ["SEC-2", "BEY-3"],
             a_failing_key_provider_delays_and_loses_nothing ["SEC-2"],
             a_node_without_keys_leaves_sealed_jobs_to_others ["SEC-2"],
             every_limit_is_allowed_and_one_more_is_refused ["SEC-3", "SUB-9"],

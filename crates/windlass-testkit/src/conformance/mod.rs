@@ -15,6 +15,7 @@ use windlass_core::store::Store;
 
 mod editing;
 mod failing;
+mod filtering;
 mod keys;
 pub mod model;
 mod ordering;
@@ -293,6 +294,12 @@ suite! { $
         an_edited_input_counts_against_the_quota ["BEY-5" "BEY-8"]
         edits_survive_a_restart ["BEY-5"]
     ;
+    filtering:
+        a_filter_means_the_same_everywhere ["BEY-6" "OPS-1"]
+        a_filter_by_tenant_does_not_widen_the_scope ["BEY-6" "SEC-1"]
+        a_count_goes_up_to_its_cap ["BEY-6"]
+        failing_jobs_are_told_with_their_signatures ["BEY-3"]
+    ;
     time:
         a_scheduled_job_is_promoted_when_due_and_not_before ["TIM-1"]
         a_promotion_tells_when_the_next_job_is_due ["TIM-1"]
@@ -337,6 +344,7 @@ mod tests {
         include_str!("failing.rs"),
         include_str!("watching.rs"),
         include_str!("editing.rs"),
+        include_str!("filtering.rs"),
         include_str!("time.rs"),
         include_str!("keys.rs"),
         include_str!("quotas.rs"),
