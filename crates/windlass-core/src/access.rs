@@ -614,7 +614,9 @@ impl KeyCheck {
         let mut wanted = self.wanted.lock();
         wanted.remove(id);
         let mut ids: Vec<String> = wanted.iter().take(IDS_PER_LOOK - 1).cloned().collect();
-        ids.iter().for_each(|id| drop(wanted.remove(id)));
+        for id in &ids {
+            wanted.remove(id);
+        }
         ids.push(id.to_owned());
         ids
     }

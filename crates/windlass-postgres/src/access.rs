@@ -53,7 +53,8 @@ pub(crate) async fn find(store: &PgStore, ids: &[String]) -> Result<Vec<ApiKeyRe
 }
 
 pub(crate) async fn revoke(store: &PgStore, scope: Scope, id: &str, by: &str) -> Result<bool> {
-    let params: [Param<'_>; 3] = [(&tenant(scope), Type::UUID), (&storable(id), Type::TEXT), (&storable(by), Type::TEXT)];
+    let params: [Param<'_>; 3] =
+        [(&tenant(scope), Type::UUID), (&storable(id), Type::TEXT), (&storable(by), Type::TEXT)];
     let sql = include_str!("sql/api_key_revoke.sql");
     Ok(store.shared.pools.api.query_one(Access::Write, sql, &params).await?.get::<_, i64>(0) == 1)
 }

@@ -37,13 +37,14 @@ use uuid::Uuid;
 use windlass_core::fair::Line;
 use windlass_core::health::{Checkup, Finding, HeldSnapshot};
 use windlass_core::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish,
-    Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence,
+    Finish, Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
+    Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    WrappedKey,
 };
 use windlass_core::{
-    ApiKey, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope, Status,
-    TenantId, TenantUse, Timestamp,
+    ApiKey, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope,
+    Status, TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;

@@ -232,7 +232,19 @@ async fn the_tenants_role_can_only_read() {
         rig.behind_refused(&format!("lock table {table} in share row exclusive mode")).await;
         rig.behind_refused(&format!("alter table {table} disable row level security")).await;
     }
-    for table in ["lease", "counter_delta", "node", "slot", "line", "tenant_line", "job_key", "checkpoint", "expiry", "setting", "api_key"] {
+    for table in [
+        "lease",
+        "counter_delta",
+        "node",
+        "slot",
+        "line",
+        "tenant_line",
+        "job_key",
+        "checkpoint",
+        "expiry",
+        "setting",
+        "api_key",
+    ] {
         rig.behind_refused(&format!("select * from windlass.{table}")).await;
     }
     // A forged row, and someone else's job moved into the own tenant.

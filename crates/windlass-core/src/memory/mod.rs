@@ -26,10 +26,10 @@ use crate::payload::Payload;
 use crate::priority::Band;
 use crate::quota::{Amount, Bucket, Quota, Quotas, TenantUse, admit};
 use crate::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish,
-    Finished, Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
-    Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts,
-    WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence,
+    Finish, Finished, Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    ProgressReport, Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition,
+    WaitingQueue, Whereabouts, WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
 
@@ -297,7 +297,8 @@ impl Store for MemoryStore {
     }
 
     async fn set_setting_if_absent(&self, name: &str, value: &str) -> Result<String> {
-        Ok(self.step(|state, _| state.access.settings.entry(name.to_owned()).or_insert_with(|| value.to_owned()).clone()))
+        Ok(self
+            .step(|state, _| state.access.settings.entry(name.to_owned()).or_insert_with(|| value.to_owned()).clone()))
     }
 
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {

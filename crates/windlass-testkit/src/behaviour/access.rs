@@ -45,7 +45,8 @@ pub async fn an_api_key_opens_its_tenant_and_nothing_else_does(store: Arc<dyn St
     }
     assert_eq!(jobs.api_keys(&ctx).await.expect("lists").len(), 1, "nothing was written");
     let operator = jobs.operator(OperatorRight::assume());
-    let (key, secret) = operator.create_key(&ctx, NewApiKey::new("ops", Rights::ALL).all_tenants()).await.expect("made");
+    let (key, secret) =
+        operator.create_key(&ctx, NewApiKey::new("ops", Rights::ALL).all_tenants()).await.expect("made");
     assert!(jobs.check_key(&secret).await.expect("answers").expect("opens").all_tenants);
     assert_eq!(operator.api_keys().await.expect("lists").len(), 3);
     assert!(!jobs.revoke_key(&ctx, &key.id).await.expect("answers"), "the operators' own");
