@@ -41,8 +41,9 @@ mod worker;
 mod crypt;
 
 // What people do with it.
-pub mod edit;
+mod access;
 mod bulk;
+pub mod edit;
 pub mod failures;
 mod lookup;
 mod replay;
@@ -51,6 +52,7 @@ mod spawn;
 mod watch;
 mod why;
 
+pub use access::{ApiKey, NewApiKey, Right, Rights, SecretHash};
 #[cfg(feature = "encryption")]
 pub use async_trait::async_trait;
 pub use bulk::{Bulk, BulkAction, BulkId, BulkOptions, BulkProgress, BulkState, FailingLimit, Preview};

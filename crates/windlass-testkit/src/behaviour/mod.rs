@@ -2,8 +2,9 @@
 //! driven through the public API. Store crates hold only the call to `behaviour_tests!`. The store-level twin is
 //! `conformance`.
 
-mod editing;
+mod access;
 mod acting;
+mod editing;
 mod failing;
 mod limits;
 mod ordering;
@@ -13,8 +14,9 @@ mod sealing;
 mod steering;
 mod submitting;
 
-pub use editing::*;
+pub use access::*;
 pub use acting::*;
+pub use editing::*;
 pub use failing::*;
 pub use limits::*;
 pub use ordering::*;
@@ -116,6 +118,9 @@ macro_rules! for_each_behaviour {
             a_waiting_job_is_edited_and_runs_as_edited ["BEY-5"],
             a_job_that_is_run_now_starts_at_once ["BEY-5"],
             a_job_is_cloned_whatever_its_status ["BEY-5"],
+            an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
+            a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
+            an_api_key_expires_and_tells_when_it_was_used ["API-3"],
         }
     };
 }
