@@ -18,6 +18,7 @@ mod tenant;
 pub mod text;
 
 // Where it is kept.
+pub mod activity;
 pub mod fair;
 pub mod health;
 pub mod memory;
@@ -41,12 +42,14 @@ mod crypt;
 
 // What people do with it.
 mod lookup;
+mod observe;
 mod replay;
 mod service;
 mod spawn;
 mod watch;
 mod why;
 
+pub use activity::{Activity, Backlog, Histogram, Point, Span, Sums, Totals};
 #[cfg(feature = "encryption")]
 pub use async_trait::async_trait;
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
@@ -56,6 +59,7 @@ pub use context::JobContext;
 pub use crypt::{DataKey, Encryption, EnvKeys, Envelope, FileKeys, KeyOf, KeyProvider, LocalKeys};
 pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
 pub use handler::{HandlerOptions, JobHandler};
+pub use health::{Health, NodeHealth, PoolUse, Vitals};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
 pub use job::{
     BatchId, Callback, ClaimedJob, HistoryEntry, JobFilter, JobRecord, JobSpec, NewJob, Page, Progress, Replayed,

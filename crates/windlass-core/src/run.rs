@@ -203,8 +203,8 @@ impl Worker {
         let finish = self.finish_of(job, ran, transition, sealer);
         let watch = self.suspect_watch(job);
         let (tenant, handler) = (job.tenant, job.handler.clone());
-        let ended =
-            Ended { node, finish, open, tenant, ordered: job.ordering_key.is_some(), handler, at: self.now(), watch };
+        let (ordered, priority, at) = (job.ordering_key.is_some(), job.priority, self.now());
+        let ended = Ended { node, finish, open, tenant, ordered, handler, priority, at, watch };
         self.finisher().finish(ended).await;
     }
 
@@ -259,6 +259,7 @@ impl Worker {
         if job.ordering_key.is_some() {
             self.jobs_are_ready();
         }
+        self.count_completed(attempt);
         self.watchers.event(|| JobEvent {
             job: job.id,
             tenant: job.tenant,

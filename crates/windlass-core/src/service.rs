@@ -437,6 +437,7 @@ impl JobService {
                 }
             }
             CancelReply::Canceled => {
+                self.count_canceled(ctx, id).await;
                 worker.watchers.show(id, || JobView {
                     status: Status::Canceled,
                     progress: None,
@@ -731,6 +732,7 @@ impl JobService {
         worker.save_progress().await;
         worker.finisher().flush().await;
         worker.stopped.cancel();
+        worker.save_activity_before_the_end().await;
         // What still runs (a blocked thread) is released with the node, which costs it nothing.
         let node = worker.membership().node;
         worker.leave(node).await;
@@ -762,6 +764,12 @@ impl JobService {
 
     pub(crate) fn worker(&self) -> &Arc<Worker> {
         &self.0.worker
+    }
+
+    /// Counts a waiting job that was canceled, under its handler.
+    async fn count_canceled(&self, ctx: &SecurityContext, id: JobId) {
+        let record = self.0.lookups.get(ctx.scope(), id).await.ok().flatten();
+        self.0.worker.count_canceled(ctx.tenant, record.as_ref());
     }
 }
 
@@ -924,7 +932,11 @@ impl Builder {
         runtimes.heartbeat = Some(start_engine(&worker));
         let local = LocalJobs::start(&worker.config, &handlers);
         let inner = Inner {
-            submitter: Submitter::start(worker.store.clone(), worker.clone() as Arc<dyn BornLeased>),
+            submitter: Submitter::start(
+                worker.store.clone(),
+                worker.clone() as Arc<dyn BornLeased>,
+                worker.tally.clone(),
+            ),
             lookups: Lookups::start(worker.store.clone()),
             local,
             remote_handlers: self.remote_handlers,
@@ -949,6 +961,7 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     let finisher = Finisher::start(
         worker.store.clone(),
         worker.watchers.clone(),
+        worker.tally.clone(),
         move |node| is_current.upgrade().is_some_and(|worker| worker.membership().node == node),
         move || {
             if let Some(worker) = on_ready.upgrade() {
@@ -962,6 +975,7 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     tokio::spawn(worker.clone().survey_now_and_then());
     tokio::spawn(worker.clone().look_after());
     tokio::spawn(worker.clone().save_progress_now_and_then());
+    tokio::spawn(worker.clone().save_activity_now_and_then());
     tokio::spawn(worker.clone().hear_others());
     if worker.config.maintenance {
         tokio::spawn(worker.clone().promote_when_due());
@@ -1033,7 +1047,7 @@ impl std::fmt::Debug for JobService {
 /// The scope of an operator of the whole installation: every tenant's jobs. Kept apart from [`JobService`], so that no
 /// tenant's call can reach it by accident.
 #[derive(Clone, Debug)]
-pub struct Operator(JobService, Scope);
+pub struct Operator(pub(crate) JobService, pub(crate) Scope);
 
 impl JobService {
     /// Acts on every tenant's jobs, for who has the right to.

@@ -135,6 +135,15 @@ impl Ready {
             .collect()
     }
 
+    /// Each line with its queue, its length and its first jobs, at most `each`.
+    pub(super) fn samples(&self, each: usize) -> impl Iterator<Item = (&str, usize, Vec<JobId>)> {
+        self.queues.iter().flat_map(move |(queue, lines)| {
+            lines.values().map(move |line| {
+                (queue.as_str(), line.jobs.len(), line.jobs.iter().take(each).map(|(_, id)| *id).collect())
+            })
+        })
+    }
+
     /// How many jobs of its queue stand before a job.
     pub(super) fn ahead(&self, queue: &str, priority: Priority, position: i64, id: JobId) -> u64 {
         let Some(lines) = self.queues.get(queue) else { return 0 };
