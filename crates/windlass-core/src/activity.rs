@@ -73,7 +73,8 @@ impl Sums {
             self.canceled,
             self.dead_lettered,
         ];
-        let times = [&self.wait, &self.run].into_iter().flat_map(|times| [times.micros].into_iter().chain(times.buckets));
+        let times =
+            [&self.wait, &self.run].into_iter().flat_map(|times| [times.micros].into_iter().chain(times.buckets));
         counters.into_iter().chain(times).map(|n| i64::try_from(n).unwrap_or(i64::MAX)).collect()
     }
 
@@ -386,6 +387,9 @@ impl std::ops::Deref for Point {
         &self.sums
     }
 }
+
+/// How long a count by status may stand for those after it: a store need not keep it again while nothing changes.
+pub const DEPTH_HOLDS: Duration = Duration::from_secs(10 * 60);
 
 /// What happened over a span of time.
 #[derive(Clone, Debug, PartialEq)]
@@ -755,9 +759,7 @@ pub(crate) fn names_of(jobs: &[NewJob]) -> Vec<Named> {
         Some(known) if **known == *handler => known.clone(),
         _ => last.insert(handler.into()).clone(),
     };
-    jobs.iter()
-        .map(|job| Named { tenant: job.tenant, handler: name(&job.handler), priority: job.priority })
-        .collect()
+    jobs.iter().map(|job| Named { tenant: job.tenant, handler: name(&job.handler), priority: job.priority }).collect()
 }
 
 #[cfg(test)]
@@ -820,7 +822,8 @@ mod tests {
 
     #[test]
     fn points_are_evenly_spaced_and_empty_ones_are_there() {
-        let slices = vec![slice(0, "a", 1), slice(20, "a", 2), slice(20, "b", 5), slice(290, "b", 7), slice(320, "c", 9)];
+        let slices =
+            vec![slice(0, "a", 1), slice(20, "a", 2), slice(20, "b", 5), slice(290, "b", 7), slice(320, "c", 9)];
         let mut seen = Counts::default();
         seen.add(Status::Pending, 4);
         let depths = [(Resolution::Seconds10.bucket(NOW - Duration::from_secs(100)), seen)];
@@ -853,12 +856,8 @@ mod tests {
         let tally = Tally::new(&["mail".to_owned()]);
         tally.submitted([job(1, "mail"), job(1, "mail"), job(2, "mail")].into_iter());
         tally.started(job(1, "mail"), Some(Duration::from_millis(2)));
-        let end = EndedAttempt {
-            status: Status::Retrying,
-            failed: true,
-            ran: Duration::from_millis(5),
-            follow_up: false,
-        };
+        let end =
+            EndedAttempt { status: Status::Retrying, failed: true, ran: Duration::from_millis(5), follow_up: false };
         tally.ended([(job(1, "mail"), end)].into_iter());
         tally.canceled(Counted { priority: Priority::HIGH, ..job(2, "mail") }, 1);
 

@@ -34,6 +34,7 @@ pub mod lifecycle;
 mod maintenance;
 mod run;
 mod submit;
+mod trace;
 mod worker;
 
 // What keeps it from other eyes.

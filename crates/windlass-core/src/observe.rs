@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::activity::{
-    Activity, Addition, Backlog, Counted, EndedAttempt, OTHER, Resolution, Slice, Span, Totals, arrange, backlog,
+    Activity, Addition, Backlog, Counted, DEPTH_HOLDS, EndedAttempt, OTHER, Resolution, Slice, Span, Totals, arrange,
+    backlog,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::context::Attempt;
@@ -147,8 +148,8 @@ impl Worker {
         let (resolution, now) = (span.resolution(), self.now());
         let slices = self.slices(scope, resolution, span.from(now), now).await?;
         let depths = match scope {
-            // A sample before the first point holds for it.
-            Scope::All(_) => self.store.depths(resolution, span.from(now) - resolution.step()).await?,
+            // A count from before the first point holds for it.
+            Scope::All(_) => self.store.depths(resolution, span.from(now) - resolution.step() - DEPTH_HOLDS).await?,
             Scope::Tenant(_) => Vec::new(),
         };
         Ok(arrange(slices, &depths, span, now))

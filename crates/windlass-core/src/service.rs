@@ -33,6 +33,7 @@ use crate::store::{
 };
 use crate::submit::{BornLeased, Submitter, Wanted, check_name, prepare};
 use crate::tenant::{OperatorRight, Scope, SecurityContext, TenantId};
+use crate::trace;
 use crate::watch::{JobEvent, JobView, Watchers};
 use crate::why::{Why, explain};
 use crate::worker::Worker;
@@ -234,7 +235,9 @@ impl JobService {
         let wanted = Wanted { handler, queue, payload, options };
         let Some(sealer) = sealer else {
             let content_key = |handler: &str, tenant, payload: &Payload| dedupe_key(handler, Some(tenant), payload);
-            return Ok(prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?);
+            let mut job = prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?;
+            trace::carry(&mut job.spec.headers);
+            return Ok(job);
         };
         let mut keyed = Ok(());
         let content_key = |handler: &str, tenant: TenantId, payload: &Payload| {
@@ -247,6 +250,7 @@ impl JobService {
         };
         let mut job = prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?;
         keyed?;
+        trace::carry(&mut job.spec.headers);
         sealer.seal_new(&mut job);
         Ok(job)
     }

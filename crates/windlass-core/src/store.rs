@@ -228,8 +228,9 @@ pub trait Store: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Counts all jobs by status for the present bucket of each [`Resolution`], unless somebody has. Several nodes may
-    /// ask at once. Reads what waits and runs, no ended job.
+    /// Counts all jobs by status for the present bucket of each [`Resolution`], unless somebody has, or nothing has
+    /// changed for less than [`DEPTH_HOLDS`](crate::activity::DEPTH_HOLDS). Several nodes may ask at once. Reads what
+    /// waits and runs, no ended job.
     async fn sample_depth(&self) -> Result<()> {
         Ok(())
     }

@@ -346,7 +346,8 @@ impl Worker {
         sealer: Option<Sealer>,
     ) -> JobContext {
         self.count_started(&job);
-        let ctx = JobContext::new(job, node, keep, self.clone(), sealer);
+        let span = crate::trace::span_of(&job);
+        let ctx = JobContext::new(job, node, keep, self.clone(), sealer, span);
         self.running.lock().insert(ctx.job_id(), ctx.attempt_state().clone());
         ctx
     }

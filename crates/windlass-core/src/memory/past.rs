@@ -76,11 +76,11 @@ const LOOKED_AT: usize = 1_000;
 impl State {
     pub(super) fn backlog(&self, scope: Scope) -> Vec<Waiting> {
         let mut found: HashMap<(String, String), Waiting> = HashMap::default();
-        for (queue, jobs, first) in self.index.ready.samples(LOOKED_AT) {
+        for (queue, jobs, sample) in self.index.ready.samples(LOOKED_AT) {
             // Each job that is looked at stands for so many.
-            let weight = jobs as f64 / first.len().max(1) as f64;
+            let weight = jobs as f64 / sample.len().max(1) as f64;
             let mut of_line: HashMap<&str, (u64, Timestamp)> = HashMap::default();
-            for entry in first.iter().filter_map(|id| self.jobs.get(id)).filter(|e| scope.covers(e.job.tenant)) {
+            for entry in sample.iter().filter_map(|id| self.jobs.get(id)).filter(|e| scope.covers(e.job.tenant)) {
                 let seen = of_line.entry(entry.job.handler.as_str()).or_insert((0, entry.ready_at));
                 *seen = (seen.0 + 1, seen.1.min(entry.ready_at));
             }
@@ -91,7 +91,9 @@ impl State {
             }
         }
         for (lease, row) in &self.index.leases {
-            let held = |id: &JobId| self.jobs.get(id).filter(|e| matches!(e.place, Place::Leased { lease: l, .. } if l == *lease));
+            let held = |id: &JobId| {
+                self.jobs.get(id).filter(|e| matches!(e.place, Place::Leased { lease: l, .. } if l == *lease))
+            };
             for entry in row.jobs.iter().filter_map(held).filter(|entry| scope.covers(entry.job.tenant)) {
                 waiting_of(&mut found, &entry.job.queue, &entry.job.handler).running += 1;
             }
@@ -107,11 +109,7 @@ impl State {
     }
 }
 
-fn waiting_of<'a>(
-    found: &'a mut HashMap<(String, String), Waiting>,
-    queue: &str,
-    handler: &str,
-) -> &'a mut Waiting {
+fn waiting_of<'a>(found: &'a mut HashMap<(String, String), Waiting>, queue: &str, handler: &str) -> &'a mut Waiting {
     found.entry((queue.to_owned(), handler.to_owned())).or_insert_with(|| Waiting {
         queue: queue.to_owned(),
         handler: handler.to_owned(),

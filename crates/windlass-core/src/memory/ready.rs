@@ -135,11 +135,12 @@ impl Ready {
             .collect()
     }
 
-    /// Each line with its queue, its length and its first jobs, at most `each`.
+    /// Each line with its queue, its length and some of its jobs, at most `each`, the first included.
     pub(super) fn samples(&self, each: usize) -> impl Iterator<Item = (&str, usize, Vec<JobId>)> {
         self.queues.iter().flat_map(move |(queue, lines)| {
             lines.values().map(move |line| {
-                (queue.as_str(), line.jobs.len(), line.jobs.iter().take(each).map(|(_, id)| *id).collect())
+                let every = line.jobs.len() / each.max(1) + 1;
+                (queue.as_str(), line.jobs.len(), line.jobs.iter().step_by(every).map(|(_, id)| *id).collect())
             })
         })
     }

@@ -4,6 +4,7 @@
 
 mod failing;
 mod limits;
+mod observing;
 mod ordering;
 mod quotas;
 mod running;
@@ -13,6 +14,7 @@ mod submitting;
 
 pub use failing::*;
 pub use limits::*;
+pub use observing::*;
 pub use ordering::*;
 pub use quotas::*;
 pub use running::*;
@@ -103,6 +105,11 @@ macro_rules! for_each_behaviour {
             a_noisy_tenant_is_held_to_its_quota_and_holds_nobody_up ["BEY-8", "ORD-3"],
             only_the_tenant_beyond_its_quota_is_refused ["BEY-8", "SUB-4"],
             a_tenant_at_its_cap_waits_and_why_says_so ["BEY-8", "BEY-1"],
+            what_happens_to_jobs_is_counted ["API-6"],
+            charts_show_how_many_jobs_wait ["API-6"],
+            a_backlog_shows_what_waits_and_runs ["BEY-14"],
+            health_shows_depth_nodes_and_the_store ["API-8"],
+            a_trace_travels_with_the_job ["API-7"],
         }
     };
 }
