@@ -785,7 +785,9 @@ mod tests {
     #[test]
     fn a_time_falls_into_the_bucket_at_or_above_it() {
         let mut times = Histogram::default();
-        [0, 500, 501, 1_000, 3_600_000_000, 3_600_000_001].map(|us| times.record(Duration::from_micros(us)));
+        for micros in [0, 500, 501, 1_000, 3_600_000_000, 3_600_000_001] {
+            times.record(Duration::from_micros(micros));
+        }
         let cumulative: Vec<(f64, u64)> = times.cumulative().collect();
         assert_eq!(cumulative[0], (0.0005, 2));
         assert_eq!(cumulative[1], (0.001, 4));

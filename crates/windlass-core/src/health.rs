@@ -209,9 +209,14 @@ pub struct Vitals {
     /// How long the oldest job has been due that has not started; nothing where none is.
     #[serde(rename = "oldest_due_ms", serialize_with = "option_millis")]
     pub oldest_due: Option<Duration>,
+    /// How many dead letters nobody has replayed or purged, up to [`DEAD_LETTERS_COUNTED`].
+    pub dead_letters: u64,
     /// How large the database is.
     pub bytes: Option<u64>,
 }
+
+/// Dead letters are counted so far and no further, because they can be many and are counted one by one.
+pub const DEAD_LETTERS_COUNTED: usize = 100_000;
 
 /// How much of a pool of connections is in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use windlass_core::activity::{Addition, DEPTH_HOLDS, Resolution, Slice, Sums, Waiting};
-use windlass_core::health::Vitals;
+use windlass_core::health::{DEAD_LETTERS_COUNTED, Vitals};
 use windlass_core::store::Counts;
 use windlass_core::{Scope, Status, TenantId, Timestamp};
 
@@ -200,6 +200,9 @@ pub(crate) fn vitals(conn: &Connection, now: Timestamp) -> Done<Vitals> {
     let mut vitals = Vitals::default();
     vitals.oldest_due =
         ready.into_iter().flatten().chain(due).min().map(|since| now.since(Timestamp::from_micros(since)));
+    let sql = "SELECT count(*) FROM (SELECT 1 FROM windlass_dead_letter WHERE replayed_at IS NULL LIMIT ?1)";
+    let dead: i64 = conn.prepare_cached(sql)?.query_row([as_i64(DEAD_LETTERS_COUNTED)], |row| row.get(0))?;
+    vitals.dead_letters = dead.max(0) as u64;
     let pages: i64 = conn.query_row("PRAGMA page_count", [], |row| row.get(0))?;
     let page: i64 = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
     vitals.bytes = u64::try_from(pages.saturating_mul(page)).ok();

@@ -332,7 +332,10 @@ impl Store for MemoryStore {
     }
 
     async fn vitals(&self) -> Result<Vitals> {
-        Ok(self.step(|state, now| Vitals { oldest_due: state.oldest_due(now), ..Vitals::default() }))
+        Ok(self.step(|state, now| {
+            let (oldest_due, dead_letters) = (state.oldest_due(now), state.dead_letters());
+            Vitals { oldest_due, dead_letters, ..Vitals::default() }
+        }))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -8,12 +8,14 @@ use foldhash::HashMap;
 
 use crate::activity::{Addition, Resolution, Slice, Sums, Waiting};
 use crate::clock::Timestamp;
+use crate::health::DEAD_LETTERS_COUNTED;
 use crate::id::JobId;
+use crate::job::Status;
 use crate::store::Counts;
 use crate::tenant::{Scope, TenantId};
 
 use super::State;
-use super::entry::Place;
+use super::entry::{Entry, Place};
 
 /// Buckets of counts.
 #[derive(Debug, Default)]
@@ -99,6 +101,14 @@ impl State {
             }
         }
         found.into_values().collect()
+    }
+
+    pub(super) fn dead_letters(&self) -> u64 {
+        let is_dead = |entry: &&Box<Entry>| match &entry.place {
+            Place::Ended(outcome) => outcome.status == Status::DeadLettered && outcome.replayed.is_none(),
+            _ => false,
+        };
+        self.jobs.values().filter(is_dead).take(DEAD_LETTERS_COUNTED).count() as u64
     }
 
     pub(super) fn oldest_due(&self, now: Timestamp) -> Option<Duration> {

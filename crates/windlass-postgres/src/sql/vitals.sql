@@ -17,4 +17,6 @@ select (select coalesce(sum(t.n_dead_tup), 0)::bigint from pg_stat_user_tables t
         and t.relname in ('ready', 'scheduled', 'gated', 'lease', 'key_holder')) as dead_rows,
        pg_notification_queue_usage()::float8 as notify_use,
        pg_database_size(current_database()) as bytes,
+       -- outcome_dead, and no further than $1: they can be many.
+       (select count(*) from (select 1 from windlass.outcome where status = 8 and purge_at is null limit $1) d) as dead_letters,
        (select extract(epoch from clock_timestamp() - min(since))::float8 from head) as oldest_due

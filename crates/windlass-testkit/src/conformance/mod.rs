@@ -323,6 +323,7 @@ suite! { $
         a_backlog_tells_what_waits_and_runs_by_handler ["BEY-14" "SEC-1"]
         a_large_backlog_is_estimated ["BEY-14"]
         vitals_tell_how_long_the_oldest_job_is_due ["API-8"]
+        vitals_count_the_dead_letters_there_are ["API-6" "ERR-4"]
     ;
 }
 

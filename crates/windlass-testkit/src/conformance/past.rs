@@ -6,7 +6,7 @@ use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
 use windlass_core::{Scope, Status, Sums, TenantId, Timestamp};
 
 use super::Rig;
-use super::rig::{A, B, EVERYONE, HANDLER, HOUR, QUEUE, at_once, succeed};
+use super::rig::{A, B, EVERYONE, HANDLER, HOUR, QUEUE, at_once, dead, succeed};
 
 /// A count of each kind, all different, and one time of each kind.
 fn sums(n: u64) -> Sums {
@@ -188,4 +188,21 @@ pub(super) async fn vitals_tell_how_long_the_oldest_job_is_due(rig: Rig) {
     assert!(age >= Duration::from_millis(300) && age < HOUR, "{age:?}");
     assert_eq!(rig.claim(5).await.len(), 1);
     assert_eq!(oldest().await, None, "it has started");
+}
+
+/// API-6, ERR-4: a dead letter counts until it is replayed or purged.
+pub(super) async fn vitals_count_the_dead_letters_there_are(rig: Rig) {
+    let dead_letters = async || rig.store().vitals().await.expect("tells").dead_letters;
+    assert_eq!(dead_letters().await, 0);
+    let mut letters = Vec::new();
+    for _ in 0..3 {
+        letters.push(rig.ended(rig.job(), dead("max_retries")).await);
+    }
+    rig.ended(rig.job(), succeed()).await;
+    assert_eq!(dead_letters().await, 3);
+    rig.store().purge(EVERYONE, letters[0], "operator").await.expect("purges");
+    rig.store().replay(EVERYONE, letters[1], "operator").await.expect("replays");
+    assert_eq!(dead_letters().await, 1);
+    rig.store().mark_replayed(EVERYONE, letters[2], "operator", letters[1], HOUR).await.expect("marks");
+    assert_eq!(dead_letters().await, 0);
 }
