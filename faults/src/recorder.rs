@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass::health::{Checkup, Finding, HeldSnapshot};
+use windlass::activity::{Addition, Resolution, Slice, Waiting};
+use windlass::health::{Checkup, Finding, HeldSnapshot, Vitals};
 use windlass::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
     Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
@@ -257,6 +258,27 @@ impl Store for Recorder {
     }
     async fn clean(&self, limit: usize) -> Result<usize> {
         self.store.clean(limit).await
+    }
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        self.store.add_activity(at, additions).await
+    }
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        self.store.activity(scope, resolution, from).await
+    }
+    async fn sample_depth(&self) -> Result<()> {
+        self.store.sample_depth().await
+    }
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        self.store.depths(resolution, from).await
+    }
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        self.store.clean_activity(limit).await
+    }
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        self.store.backlog(scope).await
+    }
+    async fn vitals(&self) -> Result<Vitals> {
+        self.store.vitals().await
     }
     async fn wait_for_wake(&self) {
         self.store.wait_for_wake().await;

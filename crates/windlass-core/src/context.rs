@@ -38,6 +38,8 @@ pub(crate) struct Attempt {
     checkpoint: Mutex<Option<Payload>>,
     /// Seals what the attempt hands to the store, if its job is sealed. What is here is open.
     pub(crate) sealer: Option<Sealer>,
+    /// The span it runs in; none for jobs that are kept nowhere.
+    pub(crate) span: tracing::Span,
 }
 
 /// What a context needs from the runtime around it.
@@ -77,6 +79,7 @@ impl JobContext {
         keep: Duration,
         link: Arc<dyn AttemptLink>,
         sealer: Option<Sealer>,
+        span: tracing::Span,
     ) -> Self {
         let checkpoint = Mutex::new(job.checkpoint.clone());
         JobContext(Arc::new(Attempt {
@@ -92,6 +95,7 @@ impl JobContext {
             progress_sequence: AtomicU64::new(0),
             checkpoint,
             sealer,
+            span,
         }))
     }
 

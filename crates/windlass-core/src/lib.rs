@@ -19,6 +19,7 @@ mod tenant;
 pub mod text;
 
 // Where it is kept.
+pub mod activity;
 pub mod fair;
 pub mod health;
 pub mod memory;
@@ -34,6 +35,7 @@ pub mod lifecycle;
 mod maintenance;
 mod run;
 mod submit;
+mod trace;
 mod worker;
 
 // What keeps it from other eyes.
@@ -46,6 +48,7 @@ mod bulk;
 pub mod edit;
 pub mod failures;
 mod lookup;
+mod observe;
 mod replay;
 mod service;
 mod spawn;
@@ -53,6 +56,7 @@ mod watch;
 mod why;
 
 pub use access::{ApiKey, NewApiKey, Right, Rights, SecretHash};
+pub use activity::{Activity, Backlog, Histogram, Point, Span, Sums, Totals};
 #[cfg(feature = "encryption")]
 pub use async_trait::async_trait;
 pub use bulk::{Bulk, BulkAction, BulkId, BulkOptions, BulkProgress, BulkState, FailingLimit, Preview};
@@ -66,6 +70,7 @@ pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
 pub use failures::{FAILURES_LOOKED_AT, FailureGroup, Signature, normalise, signature};
 pub use filter::{InputTerm, JobFilter};
 pub use handler::{HandlerOptions, JobHandler};
+pub use health::{Health, NodeHealth, PoolUse, Vitals};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
 pub use job::{
     BatchId, Callback, ClaimedJob, HistoryEntry, JobRecord, JobSpec, NewJob, Page, Progress, Replayed, Start, Status,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use serde_json::value::RawValue;
+use tracing::Instrument;
 
 use crate::context::{Attempt, JobContext, Stop};
 use crate::error::{JobError, Reason};
@@ -23,6 +24,7 @@ use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 use crate::seal::{KeyError, Sealer};
 use crate::store::{Fence, Finish, NodeId, Transition};
+use crate::trace;
 use crate::watch::{JobEvent, JobView};
 use crate::worker::Worker;
 
@@ -68,7 +70,7 @@ impl Worker {
         let ctx = self.begin(job, node, rules.keep, sealer);
         let attempt = ctx.attempt_state().clone();
         self.tell_started(&attempt);
-        let outcome = self.attempt(&ctx, &handler).await;
+        let outcome = self.attempt(&ctx, &handler).instrument(attempt.span.clone()).await;
         if !self.ended(&attempt) {
             // It overran its grace and was written off; whatever it returns now comes too late.
             // (Or the job runs here a second time, after this node was declared dead; then there is nothing to count.)
@@ -97,6 +99,8 @@ impl Worker {
     pub(crate) async fn conclude(&self, attempt: &Attempt, rules: &Rules, outcome: Outcome) {
         let ran = attempt.started.elapsed();
         let transition = after_attempt(&attempt.job, outcome, rules, ran, self.now(), rand::random());
+        let (status, failed) = trace::end_of(&transition);
+        trace::record_end(&attempt.span, status, failed);
         self.finish(&attempt.job, attempt.node, ran, transition, attempt.sealer.as_ref()).await;
     }
 
@@ -205,8 +209,8 @@ impl Worker {
         let finish = self.finish_of(job, ran, transition, sealer);
         let watch = self.suspect_watch(job);
         let (tenant, handler) = (job.tenant, job.handler.clone());
-        let ended =
-            Ended { node, finish, open, tenant, ordered: job.ordering_key.is_some(), handler, at: self.now(), watch };
+        let (ordered, priority, at) = (job.ordering_key.is_some(), job.priority, self.now());
+        let ended = Ended { node, finish, open, tenant, ordered, handler, priority, at, watch };
         self.finisher().finish(ended).await;
     }
 
@@ -261,6 +265,8 @@ impl Worker {
         if job.ordering_key.is_some() {
             self.jobs_are_ready();
         }
+        self.count_completed(attempt);
+        trace::record_end(&attempt.span, Status::Succeeded, false);
         self.watchers.event(|| JobEvent {
             job: job.id,
             tenant: job.tenant,
@@ -372,7 +378,8 @@ fn callback_of(job: &ClaimedJob, transition: &Transition, id: JobId, queue: Stri
     let input = CallbackInput { input: raw(&job.payload)?, output, error };
     let payload = Payload::from_store(serde_json::to_string(&input).ok()?);
     let user = job.spec.user.clone();
-    let spec = JobSpec { parent: Some(job.id), callback: Some(which), user, ..JobSpec::default() };
+    let headers = trace::inherited(&job.spec.headers);
+    let spec = JobSpec { parent: Some(job.id), callback: Some(which), user, headers, ..JobSpec::default() };
     Some(NewJob {
         id,
         tenant: job.tenant,

@@ -35,6 +35,7 @@ use crate::store::{
 };
 use crate::submit::{BornLeased, Submitter, Wanted, check_name, prepare};
 use crate::tenant::{OperatorRight, Scope, SecurityContext, TenantId};
+use crate::trace;
 use crate::watch::{JobEvent, JobView, Watchers};
 use crate::why::{Why, explain};
 use crate::worker::Worker;
@@ -237,7 +238,9 @@ impl JobService {
         let wanted = Wanted { handler, queue, payload, options };
         let Some(sealer) = sealer else {
             let content_key = |handler: &str, tenant, payload: &Payload| dedupe_key(handler, Some(tenant), payload);
-            return Ok(prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?);
+            let mut job = prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?;
+            trace::carry(&mut job.spec.headers);
+            return Ok(job);
         };
         let mut keyed = Ok(());
         let content_key = |handler: &str, tenant: TenantId, payload: &Payload| {
@@ -250,6 +253,7 @@ impl JobService {
         };
         let mut job = prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?;
         keyed?;
+        trace::carry(&mut job.spec.headers);
         sealer.seal_new(&mut job);
         Ok(job)
     }
@@ -440,6 +444,7 @@ impl JobService {
                 }
             }
             CancelReply::Canceled => {
+                self.count_canceled(ctx, id).await;
                 worker.watchers.show(id, || JobView {
                     status: Status::Canceled,
                     progress: None,
@@ -756,6 +761,7 @@ impl JobService {
         worker.save_progress().await;
         worker.finisher().flush().await;
         worker.stopped.cancel();
+        worker.save_activity_before_the_end().await;
         // What still runs (a blocked thread) is released with the node, which costs it nothing.
         let node = worker.membership().node;
         worker.leave(node).await;
@@ -791,6 +797,12 @@ impl JobService {
 
     pub(crate) fn worker(&self) -> &Arc<Worker> {
         &self.0.worker
+    }
+
+    /// Counts a waiting job that was canceled, under its handler.
+    async fn count_canceled(&self, ctx: &SecurityContext, id: JobId) {
+        let record = self.0.lookups.get(ctx.scope(), id).await.ok().flatten();
+        self.0.worker.count_canceled(ctx.tenant, record.as_ref());
     }
 }
 
@@ -953,7 +965,11 @@ impl Builder {
         runtimes.heartbeat = Some(start_engine(&worker));
         let local = LocalJobs::start(&worker.config, &handlers);
         let inner = Inner {
-            submitter: Submitter::start(worker.store.clone(), worker.clone() as Arc<dyn BornLeased>),
+            submitter: Submitter::start(
+                worker.store.clone(),
+                worker.clone() as Arc<dyn BornLeased>,
+                worker.tally.clone(),
+            ),
             lookups: Lookups::start(worker.store.clone()),
             local,
             bulks: Bulks::default(),
@@ -979,6 +995,7 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     let finisher = Finisher::start(
         worker.store.clone(),
         worker.watchers.clone(),
+        worker.tally.clone(),
         move |node| is_current.upgrade().is_some_and(|worker| worker.membership().node == node),
         move || {
             if let Some(worker) = on_ready.upgrade() {
@@ -992,6 +1009,7 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     tokio::spawn(worker.clone().survey_now_and_then());
     tokio::spawn(worker.clone().look_after());
     tokio::spawn(worker.clone().save_progress_now_and_then());
+    tokio::spawn(worker.clone().save_activity_now_and_then());
     tokio::spawn(worker.clone().hear_others());
     tokio::spawn(worker.clone().save_key_uses());
     if worker.config.maintenance {

@@ -147,7 +147,7 @@ impl LocalJobs {
         let link = Arc::new(LocalLink::default());
         // Nothing of it is written anywhere, so nothing is sealed.
         let job = local_job(ctx, id, name, now());
-        let context = JobContext::new(job, NodeId(0), Duration::ZERO, link.clone(), None);
+        let context = JobContext::new(job, NodeId(0), Duration::ZERO, link.clone(), None, tracing::Span::none());
         let state = State { status: Status::Pending, error: None, started_at: None, finished_at: None };
         let job = Arc::new(LocalJob { context, link, state: Mutex::new(state) });
         self.shard(id).lock().by_id.insert(id, job.clone());

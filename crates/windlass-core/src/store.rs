@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{ApiKey, SecretHash};
+use crate::activity::{Addition, Resolution, Slice, Waiting};
 use crate::clock::Timestamp;
 use crate::edit::Edit;
 use crate::error::{InvalidInput, JobError};
 use crate::failures::{Failing, failing_by_lists};
 use crate::filter::JobFilter;
-use crate::health::{Checkup, Finding, HeldSnapshot};
+use crate::health::{Checkup, Finding, HeldSnapshot, Vitals};
 use crate::id::{JobId, MachineSlot};
 use crate::job::{ClaimedJob, HistoryEntry, JobRecord, NewJob, Page, Progress, Status};
 use crate::payload::Payload;
@@ -287,6 +288,52 @@ pub trait Store: Send + Sync + 'static {
     async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
         let _ = checkup;
         Ok(Vec::new())
+    }
+
+    // ---- the past, for charts: counts that nodes add up, kept in buckets. Losing some costs a chart, never a job
+
+    /// Adds what happened at `at` to the bucket of each [`Resolution`].
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        let _ = (at, additions);
+        Ok(())
+    }
+
+    /// What is kept in buckets that begin at `from` or later: of a tenant's own jobs, or of all tenants' together. In any
+    /// order.
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        let _ = (scope, resolution, from);
+        Ok(Vec::new())
+    }
+
+    /// Counts all jobs by status for the present bucket of each [`Resolution`], unless somebody has, or nothing has
+    /// changed for less than [`DEPTH_HOLDS`](crate::activity::DEPTH_HOLDS). Several nodes may ask at once. Reads what
+    /// waits and runs, no ended job.
+    async fn sample_depth(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What [`Store::sample_depth`] saw since `from`, oldest first.
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        let _ = (resolution, from);
+        Ok(Vec::new())
+    }
+
+    /// Removes buckets whose time is over ([`Resolution::keep`]), at most `limit` rows. Answers how many.
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        let _ = limit;
+        Ok(0)
+    }
+
+    /// What waits and runs by queue and handler (BEY-14): exact while few jobs wait, and estimated from a sample of
+    /// chunks where they are many. One handler may be there once for each queue.
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        let _ = scope;
+        Ok(Vec::new())
+    }
+
+    /// How the store is: what people watch while it works. Cheap enough for every few seconds.
+    async fn vitals(&self) -> Result<Vitals> {
+        Ok(Vitals::default())
     }
 
     /// Waits until something may have become ready through another process, or for ever. A hint: it may be late or

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::KeyCheck;
+use crate::activity::Tally;
 use crate::clock::Timestamp;
 use crate::config::{Config, DEFAULT_QUEUE};
 use crate::context::{Attempt, AttemptLink, JobContext, Stop};
@@ -20,6 +21,7 @@ use crate::handler::Registry;
 use crate::health::HeldSnapshot;
 use crate::id::{IdGenerator, JobId};
 use crate::job::{ClaimedJob, NewJob, Progress};
+use crate::observe::Seen;
 use crate::payload::Payload;
 use crate::priority::BandShares;
 use crate::run::cut_output;
@@ -39,6 +41,10 @@ pub(crate) struct Worker {
     pub(crate) seals: Seals,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) api_keys: KeyCheck,
+    /// What this process has done.
+    pub(crate) tally: Arc<Tally>,
+    /// How the installation was, as last seen; whoever asks meanwhile waits for the same look.
+    pub(crate) seen: tokio::sync::Mutex<Option<Seen>>,
     pub(crate) finisher: OnceLock<Finisher>,
     /// Where handlers run.
     pub(crate) handlers: tokio::runtime::Handle,
@@ -134,6 +140,7 @@ impl Worker {
         let membership = Membership::register(&*store, &config, &registry).await?;
         let limited = registry.iter().filter(|(_, handler)| handler.options.concurrency.is_some());
         let in_use = limited.map(|(id, _)| (id.to_owned(), AtomicUsize::new(0))).collect();
+        let tally = Arc::new(Tally::new(&registry.ids()));
         let worker = Arc::new_cyclic(|this| Worker {
             this: this.clone(),
             slots: Slots(AtomicUsize::new(config.concurrency)),
@@ -144,6 +151,8 @@ impl Worker {
             config,
             watchers: Watchers::new(),
             api_keys: KeyCheck::default(),
+            tally,
+            seen: tokio::sync::Mutex::default(),
             finisher: OnceLock::new(),
             handlers,
             membership: RwLock::new(Arc::new(membership)),
@@ -339,7 +348,9 @@ impl Worker {
         keep: Duration,
         sealer: Option<Sealer>,
     ) -> JobContext {
-        let ctx = JobContext::new(job, node, keep, self.clone(), sealer);
+        self.count_started(&job);
+        let span = crate::trace::span_of(&job);
+        let ctx = JobContext::new(job, node, keep, self.clone(), sealer, span);
         self.running.lock().insert(ctx.job_id(), ctx.attempt_state().clone());
         ctx
     }

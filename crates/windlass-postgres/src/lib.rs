@@ -6,6 +6,7 @@
 //! statements are functions, so that the server keeps their plans although they are never prepared by name.
 
 mod access;
+mod activity;
 mod claim;
 mod connect;
 mod examine;
@@ -34,9 +35,10 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
+use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
 use windlass_core::failures::Failing;
 use windlass_core::fair::Line;
-use windlass_core::health::{Checkup, Finding, HeldSnapshot};
+use windlass_core::health::{Checkup, Finding, HeldSnapshot, PoolUse, Vitals};
 use windlass_core::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
     Fence, Finish, Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
@@ -189,6 +191,23 @@ struct Pools {
     pub(crate) maintain: Pool,
     pub(crate) api: Pool,
     pub(crate) tx: Pool,
+}
+
+impl Pools {
+    /// How many connections of each role are in use.
+    pub(crate) fn uses(&self) -> Vec<PoolUse> {
+        let Pools { submit, claim, finish, heartbeat, maintain, api, tx } = self;
+        let pools = [
+            ("submit", submit),
+            ("claim", claim),
+            ("finish", finish),
+            ("heartbeat", heartbeat),
+            ("maintain", maintain),
+            ("api", api),
+            ("tx", tx),
+        ];
+        pools.into_iter().map(|(name, pool)| pool.in_use(name)).collect()
+    }
 }
 
 /// What is known of a job that this process holds.
@@ -577,6 +596,34 @@ impl Store for PgStore {
 
     async fn clean(&self, limit: usize) -> Result<usize> {
         maintain::clean(self, limit).await
+    }
+
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        activity::add(self, at, additions).await
+    }
+
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        activity::slices(self, scope, resolution, from).await
+    }
+
+    async fn sample_depth(&self) -> Result<()> {
+        activity::sample_depth(self).await
+    }
+
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        activity::depths(self, resolution, from).await
+    }
+
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        activity::clean(self, limit).await
+    }
+
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        activity::backlog(self, scope).await
+    }
+
+    async fn vitals(&self) -> Result<Vitals> {
+        examine::vitals(self).await
     }
 
     async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {

@@ -11,13 +11,14 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
+use windlass_core::activity::Addition;
 use windlass_core::store::{
     AuditFilter, CancelReply, Claim, Error, Fence, Finish, LeaseId, NewNode, NodeId, PauseTarget, ProgressReport,
     ReplayReply, Store, Submit, Transition,
 };
 use windlass_core::{
     ClaimedJob, IdGenerator, JobError, JobFilter, JobId, JobSpec, NewJob, Page, Payload, Priority, Progress, Scope,
-    Start, Status, TenantId, Unique, UniqueWithin,
+    Start, Status, Sums, TenantId, Unique, UniqueWithin,
 };
 use windlass_postgres::{PgOptions, PgStore, Walls};
 use windlass_testkit::servers::{PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer, is_full_tier};
@@ -136,6 +137,12 @@ impl Rig {
             ]);
             assert!(ids.contains(&jobs[0].id));
         }
+        let sums = Sums::from_values(&[1]);
+        let own =
+            [A, B].map(|tenant| Addition { tenant: Some(tenant), handler: canary(tenant).into(), sums: sums.clone() });
+        let all = Addition { tenant: None, handler: "everyone".into(), sums: sums.clone() };
+        let now = self.store.now().await.expect("time");
+        self.store.add_activity(now, own.into_iter().chain([all]).collect()).await.expect("adds");
         self.client.execute("select windlass.fold_counters(1000)", &[]).await.expect("folds");
         places
     }
@@ -244,6 +251,7 @@ async fn the_tenants_role_can_only_read() {
         "expiry",
         "setting",
         "api_key",
+        "depth",
     ] {
         rig.behind_refused(&format!("select * from windlass.{table}")).await;
     }
@@ -327,7 +335,7 @@ async fn the_catalog_has_no_hole() {
         where c.relnamespace = 'windlass'::regnamespace and i.indisunique and not c.relispartition
           and not exists (select 1 from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any (i.indkey)
                           and a.attname in ('tenant_id', 'id', 'lease_id', 'node_id', 'slot', 'version', 'target'))
-          and c.relname not in ('line', 'schema_object', 'setting')";
+          and c.relname not in ('line', 'schema_object', 'setting', 'depth')";
     assert_eq!(rig.names(oracles).await, [""; 0], "a duplicate would tell of another tenant");
     let roles = "select rolname::text from pg_roles where rolname in ('windlass_app', 'windlass_engine')
                  and (rolsuper or rolbypassrls or rolcanlogin or rolcreaterole or rolcreatedb or rolreplication)";

@@ -33,6 +33,7 @@ mod submit;
 
 // Around it.
 mod access;
+mod activity;
 mod edit;
 mod examine;
 mod keys;
@@ -51,8 +52,10 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use rusqlite::Connection;
 use tokio::sync::Notify;
+use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
 use windlass_core::failures::Failing;
 use windlass_core::health::{Checkup, Finding};
+use windlass_core::health::{Checkup, Finding, Vitals};
 use windlass_core::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
     Fence, Finish, Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
@@ -613,6 +616,38 @@ impl Store for SqliteStore {
 
     async fn clean(&self, limit: usize) -> Result<usize> {
         self.write(move |conn, state| maintain::clean(conn, state, limit)).await
+    }
+
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        self.write(move |conn, _| activity::add(conn, at, &additions)).await
+    }
+
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        self.read(move |conn, _| activity::slices(conn, scope, resolution, from)).await
+    }
+
+    async fn sample_depth(&self) -> Result<()> {
+        // Counted by a reader, because the writer has better things to do.
+        match self.read(activity::unknown_depth).await? {
+            Some(counts) => self.write(move |conn, state| activity::keep_depth(conn, state.now, &counts)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        self.read(move |conn, _| activity::depths(conn, resolution, from)).await
+    }
+
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        self.write(move |conn, state| activity::clean(conn, state.now, limit)).await
+    }
+
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        self.read(move |conn, _| activity::backlog(conn, scope)).await
+    }
+
+    async fn vitals(&self) -> Result<Vitals> {
+        self.read(activity::vitals).await
     }
 
     /// No other process writes to the file, so this tells only of jobs that a transaction of the application brought.

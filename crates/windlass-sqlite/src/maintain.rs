@@ -13,7 +13,7 @@ use crate::steer;
 use crate::writer::State;
 
 /// Maintenance is the engine's, which looks after everyone's jobs.
-const ENGINE: Scope = Scope::All(OperatorRight::assume());
+pub(crate) const ENGINE: Scope = Scope::All(OperatorRight::assume());
 
 /// Makes due jobs ready.
 pub(crate) fn promote(conn: &Connection, state: &mut State, limit: usize) -> Done<Promoted> {

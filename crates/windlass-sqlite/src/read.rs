@@ -589,7 +589,7 @@ pub(crate) fn waiting_queues(conn: &Connection) -> Done<Vec<WaitingQueue>> {
 }
 
 /// The queues that have ready jobs.
-fn queues(conn: &Connection) -> Done<Vec<String>> {
+pub(crate) fn queues(conn: &Connection) -> Done<Vec<String>> {
     let mut select = conn.prepare_cached(include_str!("sql/read_queues.sql"))?;
     Ok(select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
 }

@@ -5,6 +5,7 @@
 mod access;
 mod entry;
 mod index;
+mod past;
 mod ready;
 
 use std::any::Any;
@@ -18,10 +19,12 @@ use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 
 use crate::access::ApiKey;
+use crate::activity::{Addition, Resolution, Slice, Waiting};
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::edit::{Edit, Move, after_edit, can_edit};
 use crate::error::{JobError, Reason};
 use crate::filter::JobFilter;
+use crate::health::Vitals;
 use crate::id::{JobId, MachineSlot};
 use crate::job::{HistoryEntry, JobRecord, NewJob, Page, Replayed, Status, UniqueWithin};
 use crate::payload::Payload;
@@ -37,6 +40,7 @@ use crate::tenant::{Scope, TenantId};
 
 use entry::{Attempt, Entry, Job, KeyOf, Outcome, Place, UniqueHolder, due};
 use index::{Index, Node, OrderingKey};
+use past::Past;
 
 /// Who acts in audit entries that nobody asked for.
 const ENGINE: &str = "windlass";
@@ -351,6 +355,39 @@ impl Store for MemoryStore {
         Ok(self.step(|state, now| state.clean(limit, now)))
     }
 
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        self.step(|state, _| state.past.add(at, additions));
+        Ok(())
+    }
+
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        Ok(self.step(|state, _| state.past.slices(scope, resolution, from)))
+    }
+
+    async fn sample_depth(&self) -> Result<()> {
+        self.step(|state, now| state.past.sample(now, state.index.counts(Scope::ENGINE)));
+        Ok(())
+    }
+
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        Ok(self.step(|state, _| state.past.depths(resolution, from)))
+    }
+
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        Ok(self.step(|state, now| state.past.clean(now, limit)))
+    }
+
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        Ok(self.step(|state, _| state.backlog(scope)))
+    }
+
+    async fn vitals(&self) -> Result<Vitals> {
+        Ok(self.step(|state, now| {
+            let (oldest_due, dead_letters) = (state.oldest_due(now), state.dead_letters());
+            Vitals { oldest_due, dead_letters, ..Vitals::default() }
+        }))
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -368,6 +405,7 @@ struct State {
     unique_orphans: BTreeMap<(Timestamp, JobId), KeyOf>,
     pauses: BTreeMap<PauseTarget, Pause>,
     audit: Vec<AuditEntry>,
+    past: Past,
     data_keys: BTreeMap<(TenantId, u32), DataKeyRecord>,
     access: access::Access,
     nodes_made: i64,

@@ -244,6 +244,7 @@ begin
     -- All but the hash.
     grant select (id, tenant_id, home, name, acts_as, rights, created_at, created_by, expires_at, revoked_at, last_used_at)
         on windlass.api_key to windlass_app;
+    grant select on windlass.activity to windlass_app;
     revoke execute on all functions in schema windlass from public;
     grant execute on function windlass.tenant(), windlass.is_own(bigint), windlass.check_own(bigint),
         windlass.own_running(bigint[]), windlass.own_deltas(), windlass.running(bigint[]), windlass.deltas(uuid)

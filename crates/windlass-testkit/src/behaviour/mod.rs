@@ -7,6 +7,7 @@ mod acting;
 mod editing;
 mod failing;
 mod limits;
+mod observing;
 mod ordering;
 mod quotas;
 mod running;
@@ -19,6 +20,7 @@ pub use acting::*;
 pub use editing::*;
 pub use failing::*;
 pub use limits::*;
+pub use observing::*;
 pub use ordering::*;
 pub use quotas::*;
 pub use running::*;
@@ -121,6 +123,11 @@ macro_rules! for_each_behaviour {
             an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
             a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
             an_api_key_expires_and_tells_when_it_was_used ["API-3"],
+            what_happens_to_jobs_is_counted ["API-6"],
+            charts_show_how_many_jobs_wait ["API-6"],
+            a_backlog_shows_what_waits_and_runs ["BEY-14"],
+            health_shows_depth_nodes_and_the_store ["API-8"],
+            a_trace_travels_with_the_job ["API-7"],
         }
     };
 }

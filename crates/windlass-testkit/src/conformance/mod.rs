@@ -20,6 +20,7 @@ mod filtering;
 mod keys;
 pub mod model;
 mod ordering;
+mod past;
 mod quotas;
 mod rig;
 mod running;
@@ -338,6 +339,17 @@ suite! { $
         the_last_use_of_an_api_key_moves_on ["API-3"]
         a_setting_is_set_once ["API-3"]
     ;
+    past:
+        what_is_added_is_in_one_bucket_of_each_length ["API-6"]
+        a_tenant_reads_its_own_past_and_operators_that_of_all ["API-6" "SEC-1"]
+        additions_at_once_lose_nothing ["API-6"]
+        the_past_is_removed_when_its_time_is_over ["API-6"]
+        jobs_are_counted_by_status_once_for_each_bucket ["API-6" "API-8"]
+        a_backlog_tells_what_waits_and_runs_by_handler ["BEY-14" "SEC-1"]
+        a_large_backlog_is_estimated ["BEY-14"]
+        vitals_tell_how_long_the_oldest_job_is_due ["API-8"]
+        vitals_count_the_dead_letters_there_are ["API-6" "ERR-4"]
+    ;
 }
 
 #[cfg(test)]
@@ -356,6 +368,7 @@ mod tests {
         include_str!("keys.rs"),
         include_str!("quotas.rs"),
         include_str!("access.rs"),
+        include_str!("past.rs"),
     ];
 
     /// The doc comment right above `pub(super) async fn name(`.
