@@ -19,7 +19,7 @@ use crate::error::{Error, InvalidInput};
 use crate::filter::JobFilter;
 use crate::id::JobId;
 use crate::job::{JobRecord, Page, Status};
-use crate::service::{JobService, Operator};
+use crate::service::{JobService, Operator, SEARCHED_JOBS};
 use crate::store::AuditEntry;
 use crate::tenant::{Scope, SecurityContext, TenantId};
 
@@ -529,10 +529,9 @@ impl Run {
         let (mut page, mut left, mut errors) = (Page::first(Page::MAX), self.options.cap, 0);
         while left > 0 {
             page.limit = left.min(Page::MAX);
-            let jobs = self.service.store().list(self.scope, &self.filter, page).await?;
-            let Some(last) = jobs.last() else { break };
-            page = page.after(last.id);
-            for some in jobs.chunks(width) {
+            // Portion by portion, so that no statement takes long however rare the jobs are.
+            let found = self.service.store().search(self.scope, &self.filter, page, SEARCHED_JOBS).await?;
+            for some in found.jobs.chunks(width) {
                 if let Some(ticks) = &mut ticks {
                     tokio::select! {
                         _ = ticks.tick() => {}
@@ -553,6 +552,8 @@ impl Run {
                     }
                 }
             }
+            let Some(next) = found.next else { break };
+            page = page.after(next);
         }
         if self.judges() {
             self.look_at_judged().await?;

@@ -42,8 +42,8 @@ use windlass_core::store::{
     ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope, Status,
-    TenantId, TenantUse, Timestamp,
+    Found, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope,
+    Status, TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;
@@ -427,6 +427,10 @@ impl Store for PgStore {
 
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
         read::list(self, scope, filter, page).await
+    }
+
+    async fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Result<Found> {
+        read::search(self, scope, filter, page, look_at).await
     }
 
     async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
