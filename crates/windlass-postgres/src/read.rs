@@ -293,7 +293,10 @@ impl Query {
             let key = params.bind(key.clone(), Type::TEXT);
             conditions.push(format!("(j.ordering_key = {key} or j.spec ->> 'idempotency_key' = {key})"));
         }
-        if !filter.statuses.is_empty() {
+        // A single place of its own says all there is to say about the status.
+        let is_told = matches!(leads.as_deref(), Some([lead]) if lead.is_ordered);
+        let asks_status = !filter.statuses.is_empty() && !is_told;
+        if asks_status {
             let codes: Vec<i16> = filter.statuses.iter().map(|status| status.code()).collect();
             conditions.push(format!("{STATUS} = any ({})", params.bind(codes, Type::INT2_ARRAY)));
         }
@@ -327,7 +330,7 @@ impl Query {
             ));
         }
         let asks_past = filter.error.is_some() || filter.signature.is_some() || filter.node.is_some();
-        let joins = joins(filter, asks_past || wants_past);
+        let joins = joins(filter, asks_status, asks_past || wants_past);
         let floor = filter.created_after.and_then(|after| id_at(after - ID_SLACK));
         let newest = filter.created_before.and_then(|before| id_at(before + ID_SLACK));
         let before = before.map(JobId::as_i64).into_iter().chain(newest).min();
@@ -427,28 +430,34 @@ impl Query {
     }
 }
 
-/// What tells where a job is and, where the filter asks, what happened to it. Each by its index.
-fn joins(filter: &JobFilter, asks_past: bool) -> String {
-    let running = match filter.statuses.is_empty() && filter.node.is_none() {
-        // Only a list by status or node needs to know who runs.
-        true => "",
-        false => {
-            "left join (select u.id, min(u.node_id) as node_id from windlass.running() u group by u.id) r on r.id = j.id"
+/// What tells where a job is and what happened to it, as far as the filter asks. Each by its index.
+fn joins(filter: &JobFilter, asks_status: bool, asks_past: bool) -> String {
+    let mut joins = "left join lateral (select status, purge_at, reason, replayed_at, node_id, error, finished_at
+                                        from windlass.outcome where outcome.id = j.id offset 0) o on true"
+        .to_owned();
+    let mut when = |asked: bool, join: &str| {
+        if asked {
+            joins.push_str(join);
         }
     };
-    format!(
-        "left join lateral (select status, purge_at, reason, replayed_at, node_id, error, finished_at
-                            from windlass.outcome where outcome.id = j.id offset 0) o on true
-         left join lateral (select kind from windlass.scheduled where scheduled.id = j.id offset 0) s on true
-         left join lateral (select id, gate from windlass.gated where gated.id = j.id offset 0) g on true
-         {running}
-         {past}",
-        past = if asks_past { PAST } else { "" },
-    )
+    when(
+        asks_status,
+        " left join lateral (select kind from windlass.scheduled where scheduled.id = j.id offset 0) s on true",
+    );
+    when(
+        asks_status || filter.reason.is_some(),
+        " left join lateral (select id, gate from windlass.gated where gated.id = j.id offset 0) g on true",
+    );
+    when(
+        asks_status || filter.node.is_some(),
+        " left join (select u.id, min(u.node_id) as node_id from windlass.running() u group by u.id) r on r.id = j.id",
+    );
+    when(asks_past, PAST);
+    joins
 }
 
 /// The last attempt that ended and the last error, the same as `records.sql` finds.
-const PAST: &str = "left join lateral (select started_at, node_id from windlass.event
+const PAST: &str = " left join lateral (select started_at, node_id from windlass.event
                                        where event.id = j.id and started_at is not null
                                        order by event.id, seq desc limit 1) a on true
                     left join lateral (select error from windlass.event where event.id = j.id
@@ -506,8 +515,7 @@ fn from_places(leads: &[Lead], span: &[String], params: &mut Params) -> String {
 /// Whether so many jobs are ready that their chunks are no short way to them.
 async fn is_deep(store: &PgStore, scope: Scope) -> Result<bool> {
     let params: [Param<'_>; 1] = [(&SHALLOW_CHUNKS, Type::INT8)];
-    let sql = "select count(*) from (select 1 from windlass.ready limit $1) x";
-    let rows = store.within(scope).query(sql, &params).await?;
+    let rows = store.within(scope).query(include_str!("sql/ready_chunks.sql"), &params).await?;
     Ok(rows.first().is_some_and(|row| row.get::<_, i64>(0) >= SHALLOW_CHUNKS))
 }
 

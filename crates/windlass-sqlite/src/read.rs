@@ -399,7 +399,9 @@ impl<'a> Reader<'a> {
     fn tell_past(&self, id: i64, record: &mut JobRecord) -> Done<()> {
         for event in events(self.conn, id)? {
             (record.failed, record.recoveries) = (event.failed, event.recoveries);
-            record.error = event.entry.error.or(record.error.take());
+            // A replay starts the job anew: what went wrong before is history.
+            let earlier = record.error.take().filter(|_| event.entry.attempt > 0 || event.entry.note.is_none());
+            record.error = event.entry.error.or(earlier);
             record.node = event.entry.node.or(record.node);
             record.started_at = event.entry.started_at.or(record.started_at);
         }

@@ -157,7 +157,7 @@ pub(super) async fn a_filter_means_the_same_everywhere(rig: Rig) {
         assert_eq!(rig.list(filter.clone()).await, expected, "{text}");
         let counted = rig.store().count(EVERYONE, &filter, 1_000).await.expect("count");
         assert_eq!(counted, *passing as u64, "{text}: counted");
-        let mut paged = Vec::new();
+        let mut paged: Vec<JobId> = Vec::new();
         let mut page = Page::first(2);
         while let Some(last) = {
             let ids = rig.page(filter.clone(), page).await;
