@@ -9,8 +9,8 @@ use uuid::Uuid;
 use windlass_core::failures::{Failing, Signature, failing_filter};
 use windlass_core::store::{Counts, Gate, NodeId, PauseTarget, Result, WaitingQueue, Whereabouts};
 use windlass_core::{
-    BatchId, Found, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Priority, Progress, Replayed, Scope,
-    Status, TenantId,
+    BatchId, Found, HistoryEntry, ID_EPOCH, JobFilter, JobId, JobRecord, MachineSlot, Page, Payload, Priority,
+    Progress, Replayed, Scope, Status, TenantId, Timestamp,
 };
 
 use crate::PgStore;
