@@ -371,7 +371,7 @@ impl JobService {
         let bulk = run.bulk.clone();
         self.bulk_list().admit(&bulk)?;
         // Apart from the caller, who may be a request that ends; the engine's own runtime is for what must not wait.
-        self.worker().handlers.spawn(run.to_its_end());
+        self.worker().handlers.spawn(run.run());
         Ok(bulk)
     }
 
@@ -512,7 +512,7 @@ enum Acted {
 }
 
 impl Run {
-    async fn to_its_end(mut self) {
+    async fn run(mut self) {
         // Whoever waits is told, also where the runtime ends under it.
         let ended = Ended(self.bulk.clone());
         if let Err(error) = self.go().await {

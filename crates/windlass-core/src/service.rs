@@ -790,7 +790,7 @@ impl JobService {
 }
 
 /// Candidates that a search looks at for one page: some ten milliseconds of a database's time.
-pub const SEARCHED_JOBS: usize = 20_000;
+pub const SEARCHED_JOBS: usize = 10_000;
 
 /// The jobs of one bulk submit.
 #[derive(Clone, Debug)]
