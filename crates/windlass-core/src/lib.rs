@@ -73,8 +73,8 @@ pub use handler::{HandlerOptions, JobHandler};
 pub use health::{Health, NodeHealth, PoolUse, Vitals};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
 pub use job::{
-    BatchId, Callback, ClaimedJob, HistoryEntry, JobRecord, JobSpec, NewJob, Page, Progress, Replayed, Start, Status,
-    SubmitOptions, Unique, UniqueWithin,
+    BatchId, Callback, ClaimedJob, Found, HistoryEntry, JobRecord, JobSpec, NewJob, Page, Progress, Replayed, Start,
+    Status, SubmitOptions, Unique, UniqueWithin,
 };
 pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};
@@ -86,7 +86,7 @@ pub use seal::KeyError;
 #[cfg(feature = "encryption")]
 pub use seal::Opener;
 pub use sensitive::Sensitive;
-pub use service::{Batch, Builder, CheckedOut, JobService, Operator};
+pub use service::{Batch, Builder, CheckedOut, JobService, Operator, SEARCHED_JOBS};
 pub use spawn::Spawned;
 pub use tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 pub use tokio_util::sync::CancellationToken;

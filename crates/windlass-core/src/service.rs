@@ -22,7 +22,7 @@ use crate::finish::Finisher;
 use crate::handler::{Function, HandlerOptions, JobHandler, Registry, Typed};
 use crate::health::HeldSnapshot;
 use crate::id::JobId;
-use crate::job::{BatchId, ClaimedJob, HistoryEntry, JobRecord, NewJob, Page, Status, SubmitOptions};
+use crate::job::{BatchId, ClaimedJob, Found, HistoryEntry, JobRecord, NewJob, Page, Status, SubmitOptions};
 use crate::lifecycle::Outcome;
 use crate::lookup::Lookups;
 use crate::payload::{Payload, dedupe_key};
@@ -394,6 +394,23 @@ impl JobService {
         let mut records = self.0.worker.store.list(ctx.scope(), filter, page).await?;
         self.0.worker.seals.open_records(&mut records).await;
         Ok(records)
+    }
+
+    /// A page of the caller's jobs, newest first, for people and other callers who wait: of however many jobs, only the
+    /// newest [`SEARCHED_JOBS`] candidates are looked at, and the answer says where to go on. Pages by keyset only.
+    pub async fn search(&self, ctx: &SecurityContext, filter: &JobFilter, page: Page) -> Result<Found, Error> {
+        self.search_within(ctx.scope(), filter, page).await
+    }
+
+    async fn search_within(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Found, Error> {
+        self.limits().check_page(page)?;
+        self.limits().check_filter(filter)?;
+        if page.offset > 0 {
+            return Err(InvalidInput::new("offset", "a search pages by keyset only").into());
+        }
+        let mut found = self.0.worker.store.search(scope, filter, page, SEARCHED_JOBS).await?;
+        self.0.worker.seals.open_records(&mut found.jobs).await;
+        Ok(found)
     }
 
     /// How many of the caller's jobs are in each status.
@@ -806,6 +823,9 @@ impl JobService {
     }
 }
 
+/// Candidates that a search looks at for one page: some ten milliseconds of a database's time.
+pub const SEARCHED_JOBS: usize = 10_000;
+
 /// The jobs of one bulk submit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -1107,6 +1127,11 @@ impl Operator {
         let mut records = self.0.worker().store.list(self.1, filter, page).await?;
         self.0.worker().seals.open_records(&mut records).await;
         Ok(records)
+    }
+
+    /// A page of every tenant's jobs, as [`JobService::search`].
+    pub async fn search(&self, filter: &JobFilter, page: Page) -> Result<Found, Error> {
+        self.0.search_within(self.1, filter, page).await
     }
 
     /// How many jobs are in each status.

@@ -46,8 +46,8 @@ use windlass_core::store::{
     WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas,
-    Scope, Status, TenantId, TenantUse, Timestamp,
+    ApiKey, Edit, Found, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota,
+    Quotas, Scope, Status, TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;
@@ -448,6 +448,10 @@ impl Store for PgStore {
 
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
         read::list(self, scope, filter, page).await
+    }
+
+    async fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Result<Found> {
+        read::search(self, scope, filter, page, look_at).await
     }
 
     async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {

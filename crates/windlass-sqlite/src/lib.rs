@@ -62,8 +62,8 @@ use windlass_core::store::{
     Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Clock, Edit, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock,
-    TenantId, TenantUse, Timestamp,
+    ApiKey, Clock, Edit, Found, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope,
+    SystemClock, TenantId, TenantUse, Timestamp,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
@@ -433,6 +433,11 @@ impl Store for SqliteStore {
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
         let filter = filter.clone();
         self.read(move |conn, now| Reader::new(conn, now)?.list(scope, &filter, page)).await
+    }
+
+    async fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Result<Found> {
+        let filter = filter.clone();
+        self.read(move |conn, now| Reader::new(conn, now)?.search(scope, &filter, page, look_at)).await
     }
 
     async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {

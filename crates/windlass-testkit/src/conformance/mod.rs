@@ -298,6 +298,7 @@ suite! { $
     ;
     filtering:
         a_filter_means_the_same_everywhere ["BEY-6" "OPS-1"]
+        a_search_finds_everything_page_by_page ["BEY-6" "OPS-1"]
         a_filter_by_tenant_does_not_widen_the_scope ["BEY-6" "SEC-1"]
         a_count_goes_up_to_its_cap ["BEY-6"]
         failing_jobs_are_told_with_their_signatures ["BEY-3"]
