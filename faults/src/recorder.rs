@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use windlass::health::{Checkup, Finding, HeldSnapshot};
 use windlass::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
+    Finished, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
+    Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    WrappedKey,
 };
 use windlass::{
-    Edit, HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Quota, Quotas, Scope, Start, TenantId,
-    TenantUse, Timestamp,
+    Edit, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, NewJob, Page, Payload, Quota, Quotas, Scope, Start,
+    TenantId, TenantUse, Timestamp,
 };
 
 use crate::event::{FinishEnd, Held, What};
@@ -110,6 +111,16 @@ impl Store for Recorder {
         Ok(kept)
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        let asked_at = mono();
+        let fences: Vec<Fence> = reports.iter().map(|report| report.fence).collect();
+        let kept = self.store.add_logs(node, reports).await?;
+        for (fence, kept) in fences.into_iter().zip(&kept) {
+            self.wrote("logs", fence, asked_at, *kept);
+        }
+        Ok(kept)
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         let asked_at = mono();
         let kept = self.store.save_checkpoint(node, fence, data).await?;
@@ -173,6 +184,9 @@ impl Store for Recorder {
     }
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         self.store.history(scope, id).await
+    }
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        self.store.logs(scope, id, after).await
     }
     async fn counts(&self, scope: Scope) -> Result<Counts> {
         self.store.counts(scope).await

@@ -30,6 +30,7 @@ mod context;
 mod finish;
 mod handler;
 pub mod lifecycle;
+mod logs;
 mod maintenance;
 mod run;
 mod submit;
@@ -63,6 +64,9 @@ pub use job::{
     BatchId, Callback, ClaimedJob, HistoryEntry, JobFilter, JobRecord, JobSpec, NewJob, Page, Progress, Replayed,
     Start, Status, SubmitOptions, Unique, UniqueWithin,
 };
+#[cfg(feature = "job-logs")]
+pub use logs::JobLogs;
+pub use logs::{LOG_BYTES, LOG_LINES, LogLevel, LogLine};
 pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};
 pub use priority::{Band, BandPolicy, BandShares, Priority};

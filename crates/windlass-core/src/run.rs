@@ -18,6 +18,7 @@ use crate::handler::{CallbackInput, Registered};
 use crate::id::JobId;
 use crate::job::{Callback, ClaimedJob, JobSpec, NewJob, Start, Status};
 use crate::lifecycle::{Outcome, Rules, after_attempt, before_attempt};
+use crate::logs::in_job;
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 use crate::seal::{KeyError, Sealer};
@@ -76,8 +77,8 @@ impl Worker {
             return;
         }
         // What it reported last belongs to what is kept of it, and after its end nothing more is accepted.
-        if self.has_unsaved_progress(attempt.job.id) {
-            self.save_progress().await;
+        if self.has_unsaved_progress(attempt.job.id) || attempt.has_logged() {
+            ctx.flush().await;
         }
         let Some(outcome) = outcome else { return self.tell_completed(&attempt) };
         self.conclude(&attempt, &rules, outcome).await;
@@ -145,7 +146,7 @@ impl Worker {
                 None => handler.code.run(ctx, input).await,
             }
         });
-        let mut code = pin!(code.catch_unwind());
+        let mut code = pin!(in_job(ctx, code.catch_unwind()));
         let result = tokio::select! {
             biased;
             result = &mut code => Some(result),

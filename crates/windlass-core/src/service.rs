@@ -697,6 +697,7 @@ impl JobService {
         if !worker.ended(&attempt) {
             return Err(Error::LeaseLost(attempt.job.id));
         }
+        job.context.flush().await;
         let mut views = worker.watchers.watch(attempt.job.id);
         worker.conclude(&attempt, &worker.rules(&attempt.job), outcome).await;
         worker.finisher().flush().await;
@@ -751,6 +752,7 @@ impl JobService {
             self.drain(worker.config.grace + Duration::from_millis(500)).await;
         }
         worker.save_progress().await;
+        worker.save_logs().await;
         worker.finisher().flush().await;
         worker.stopped.cancel();
         // What still runs (a blocked thread) is released with the node, which costs it nothing.

@@ -13,6 +13,7 @@ use crate::error::{InvalidInput, JobError};
 use crate::health::{Checkup, Finding, HeldSnapshot};
 use crate::id::{JobId, MachineSlot};
 use crate::job::{ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Progress, Status};
+use crate::logs::{LogLevel, LogLine};
 use crate::payload::Payload;
 use crate::quota::{Quota, QuotaExceeded, Quotas, TenantUse};
 use crate::tenant::{Scope, TenantId};
@@ -78,6 +79,10 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps the latest progress of each job, fenced. Answers in order: false means the fence is lost.
     async fn report_progress(&self, node: NodeId, reports: Vec<ProgressReport>) -> Result<Vec<bool>>;
 
+    /// Keeps log lines of each job, fenced; of a job the newest [`LOG_LINES`](crate::LOG_LINES). A line whose number
+    /// under its lease is kept already is not kept twice. Answers in order: false means the fence is lost.
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>>;
+
     /// Keeps a checkpoint, fenced. False means the fence is lost.
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool>;
 
@@ -94,6 +99,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Everything that happened to a job, oldest first; empty if there is none.
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>>;
+
+    /// The log lines of a job that come after a sequence, oldest first; none if it is not there.
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>>;
 
     /// How many jobs are in each status. Ended ones are counted as they end and stay counted after they are purged.
     async fn counts(&self, scope: Scope) -> Result<Counts>;
@@ -549,6 +557,30 @@ pub struct ProgressReport {
     pub fence: Fence,
     /// What to keep.
     pub progress: Progress,
+}
+
+/// What an attempt has said since its last report.
+#[derive(Clone, Debug)]
+pub struct LogReport {
+    /// The job and the lease.
+    pub fence: Fence,
+    /// The number of the attempt.
+    pub attempt: u16,
+    /// In the order of their numbers.
+    pub lines: Vec<NewLine>,
+}
+
+/// A log line on its way into a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLine {
+    /// The how manieth line under its lease, from 1. Numbers that are missing are lines that were dropped.
+    pub number: u64,
+    /// When it was said.
+    pub at: Timestamp,
+    /// How serious it is.
+    pub level: LogLevel,
+    /// What it says.
+    pub message: String,
 }
 
 /// How many jobs are in each status.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,7 @@ use crate::handler::Registry;
 use crate::health::HeldSnapshot;
 use crate::id::{IdGenerator, JobId};
 use crate::job::{ClaimedJob, NewJob, Progress};
+use crate::logs::{LogLevel, Unsaved};
 use crate::payload::Payload;
 use crate::priority::BandShares;
 use crate::run::cut_output;
@@ -48,6 +50,8 @@ pub(crate) struct Worker {
     in_use: HashMap<String, AtomicUsize>,
     running: Mutex<HashMap<JobId, Arc<Attempt>>>,
     progress: Mutex<HashMap<JobId, ProgressReport>>,
+    /// What attempts have said that is not saved yet.
+    pub(crate) logs: Unsaved,
     pauses: RwLock<Pauses>,
     /// The suspect that is being watched, if any: no other suspect starts meanwhile.
     suspect: Mutex<Option<(JobId, Instant)>>,
@@ -147,6 +151,7 @@ impl Worker {
             in_use,
             running: Mutex::default(),
             progress: Mutex::default(),
+            logs: Unsaved::default(),
             pauses: RwLock::default(),
             suspect: Mutex::default(),
             bands: Mutex::default(),
@@ -519,6 +524,23 @@ impl AttemptLink for Worker {
             None => progress,
         };
         self.progress.lock().insert(attempt.job.id, ProgressReport { fence: attempt.fence(), progress });
+    }
+
+    fn log(&self, attempt: &Attempt, level: LogLevel, message: String) {
+        let message = match &attempt.sealer {
+            Some(sealer) => sealer.seal_line(attempt.job.id, &message),
+            None => message,
+        };
+        self.logs.push(attempt, self.now(), level, message);
+    }
+
+    fn flush<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            if self.has_unsaved_progress(attempt.job.id) {
+                self.save_progress().await;
+            }
+            self.save_logs_of(attempt.fence()).await;
+        })
     }
 
     fn checkpoint_bytes(&self) -> usize {

@@ -10,6 +10,7 @@ mod connect;
 mod examine;
 mod finish;
 mod keys;
+mod logs;
 mod maintain;
 mod migrate;
 mod quota;
@@ -37,13 +38,13 @@ use windlass_core::fair::Line;
 use windlass_core::health::{Checkup, Finding, HeldSnapshot};
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
-    Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    Finished, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
+    Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
     WrappedKey,
 };
 use windlass_core::{
-    Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope,
-    Status, TenantId, TenantUse, Timestamp,
+    Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Priority, Quota, Quotas,
+    Scope, Status, TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;
@@ -413,6 +414,10 @@ impl Store for PgStore {
         finish::report_progress(self, node, reports).await
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        logs::add(self, node, reports).await
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         finish::save_checkpoint(self, node, fence, data).await
     }
@@ -423,6 +428,10 @@ impl Store for PgStore {
 
     async fn input(&self, scope: Scope, id: JobId) -> Result<Option<Payload>> {
         read::input(self, scope, id).await
+    }
+
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        logs::read(self, scope, id, after).await
     }
 
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {

@@ -35,6 +35,7 @@ mod submit;
 mod edit;
 mod examine;
 mod keys;
+mod logs;
 mod maintain;
 mod node;
 mod read;
@@ -53,12 +54,12 @@ use tokio::sync::Notify;
 use windlass_core::health::{Checkup, Finding};
 use windlass_core::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
+    Finished, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
+    Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    Clock, Edit, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock, TenantId,
-    TenantUse, Timestamp,
+    Clock, Edit, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Quota, Quotas, Scope, SystemClock,
+    TenantId, TenantUse, Timestamp,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
@@ -412,6 +413,10 @@ impl Store for SqliteStore {
         self.write(move |conn, _| finish::report_progress(conn, node, &reports)).await
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        self.write(move |conn, _| logs::add(conn, node, &reports)).await
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         self.write(move |conn, _| finish::save_checkpoint(conn, node, fence, &data)).await
     }
@@ -432,6 +437,10 @@ impl Store for SqliteStore {
 
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         self.read(move |conn, now| Reader::new(conn, now)?.history(scope, id)).await
+    }
+
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        self.read(move |conn, now| logs::read(conn, now, scope, id, after)).await
     }
 
     async fn counts(&self, scope: Scope) -> Result<Counts> {

@@ -126,12 +126,13 @@ pub(crate) fn remove_jobs(conn: &Connection, now: Timestamp, jobs: &[i64]) -> Do
     let Some(largest) = jobs.iter().max() else { return Ok(()) };
     conn.prepare_cached(include_str!("sql/maintain_mark.sql"))?.execute(params!["job", largest])?;
     let ids = json_ids(jobs);
-    const SIDE_ROWS: [&str; 8] = [
+    const SIDE_ROWS: [&str; 9] = [
         "DELETE FROM windlass_outcome WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_dead_letter WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_event WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_checkpoint WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_progress WHERE job IN (SELECT value FROM json_each(?1))",
+        "DELETE FROM windlass_job_log WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_expiry WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_job_tag WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_job WHERE id IN (SELECT value FROM json_each(?1))",

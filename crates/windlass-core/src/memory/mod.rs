@@ -21,14 +21,15 @@ use crate::edit::{Edit, Move, after_edit, can_edit};
 use crate::error::{JobError, Reason};
 use crate::id::{JobId, MachineSlot};
 use crate::job::{HistoryEntry, JobFilter, JobRecord, NewJob, Page, Replayed, Status, UniqueWithin};
+use crate::logs::{KeptLine, LogLine, append};
 use crate::payload::Payload;
 use crate::priority::Band;
 use crate::quota::{Amount, Bucket, Quota, Quotas, TenantUse, admit};
 use crate::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
-    Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue,
-    Whereabouts, WrappedKey,
+    Finished, Gate, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    ProgressReport, Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition,
+    WaitingQueue, Whereabouts, WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
 
@@ -145,6 +146,19 @@ impl Store for MemoryStore {
         }))
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        Ok(self.step(|state, _| {
+            let keep = |report: LogReport| match state.held(node, report.fence) {
+                Some(entry) => {
+                    append(&mut entry.story_mut().lines, report);
+                    true
+                }
+                None => false,
+            };
+            reports.into_iter().map(keep).collect()
+        }))
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         Ok(self.step(|state, _| match state.held(node, fence) {
             Some(entry) => {
@@ -170,6 +184,14 @@ impl Store for MemoryStore {
 
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         Ok(self.step(|state, now| state.visible(scope, id, now).map(Entry::history).unwrap_or_default()))
+    }
+
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        Ok(self.step(|state, now| {
+            let lines = state.visible(scope, id, now).and_then(Entry::story).map(|story| &story.lines);
+            let newer = |kept: &&KeptLine| kept.line.sequence > after;
+            lines.into_iter().flatten().filter(newer).map(|kept| kept.line.clone()).collect()
+        }))
     }
 
     async fn counts(&self, scope: Scope) -> Result<Counts> {

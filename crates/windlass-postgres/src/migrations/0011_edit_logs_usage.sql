@@ -129,3 +129,55 @@ begin
     insert into windlass.audit (at, tenant_id, actor, action, target, detail)
     values (v_now, v_tenant, p_by, 'JOB_EDITED', p_id::text, p_what);
 end $$;
+
+-- ---- log lines
+
+-- What jobs said while they ran (BEY-7), the newest lines only. `number` counts the lines of a lease, so that a repeated
+-- write adds nothing; `sequence` counts those of the job.
+create table windlass.job_log (
+    id bigint not null,
+    sequence bigint not null,
+    lease_id bigint not null,
+    number bigint not null,
+    at timestamptz not null,
+    attempt integer not null,
+    level smallint not null,
+    message text not null,
+    primary key (id, sequence)
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- Keeps lines of jobs that are still held, at most p_keep of a job. p_of: which report a line belongs to, counted from 1.
+-- Answers the places of the reports whose fence holds.
+create function windlass.add_logs(
+    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_of int[], p_number bigint[],
+    p_at timestamptz[], p_level smallint[], p_message text[], p_keep int
+) returns int[] language plpgsql
+set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_n int[]; v_ids bigint[];
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    -- In a statement of its own: what is kept already is looked at with the lease locked.
+    with l as materialized (
+        select l.lease_id, l.ids from windlass.lease l
+        where l.lease_id = any (p_leases) and l.node_id + 0 = p_node order by l.lease_id, l.part for update)
+    select array_agg(f.n::int), array_agg(f.id) into v_n, v_ids from l
+    join unnest(p_lease, p_id) with ordinality f(lease, id, n) on f.lease = l.lease_id and f.id = any (l.ids);
+    if v_n is null then
+        return '{}';
+    end if;
+    insert into windlass.job_log (id, sequence, lease_id, number, at, attempt, level, message)
+    select p_id[a.n], k.top + x.number - k.done, p_lease[a.n], x.number, x.at, p_attempt[a.n], x.level, x.message
+    from unnest(v_n) a(n)
+    cross join lateral (
+        select coalesce(max(g.sequence), 0) as top,
+               coalesce(max(g.number) filter (where g.lease_id = p_lease[a.n]), 0) as done
+        from windlass.job_log g where g.id = p_id[a.n]) k
+    join unnest(p_of, p_number, p_at, p_level, p_message) x(place, number, at, level, message) on x.place = a.n
+    where x.number > k.done
+    on conflict do nothing;
+    delete from windlass.job_log g using unnest(v_ids) u(id)
+    where g.id = u.id and g.sequence <= (select max(h.sequence) from windlass.job_log h where h.id = u.id) - p_keep;
+    return v_n;
+end $$;

@@ -11,6 +11,7 @@ mod running;
 mod sealing;
 mod steering;
 mod submitting;
+mod telling;
 
 pub use editing::*;
 pub use failing::*;
@@ -21,6 +22,7 @@ pub use running::*;
 pub use sealing::*;
 pub use steering::*;
 pub use submitting::*;
+pub use telling::*;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -108,6 +110,7 @@ macro_rules! for_each_behaviour {
             a_waiting_job_is_edited_and_runs_as_edited ["BEY-5"],
             a_job_that_is_run_now_starts_at_once ["BEY-5"],
             a_job_is_cloned_whatever_its_status ["BEY-5"],
+            log_lines_are_kept_with_the_attempts_of_a_job ["BEY-7"],
         }
     };
 }
@@ -182,6 +185,7 @@ macro_rules! for_each_sealed_behaviour {
             expired_and_overdue_jobs_do_not_start [],
             a_waiting_job_is_edited_and_runs_as_edited [],
             a_job_is_cloned_whatever_its_status [],
+            log_lines_are_kept_with_the_attempts_of_a_job [],
         }
     };
 }

@@ -16,6 +16,7 @@ use windlass_core::store::Store;
 mod editing;
 mod failing;
 mod keys;
+mod logging;
 pub mod model;
 mod ordering;
 mod quotas;
@@ -293,6 +294,12 @@ suite! { $
         an_edited_input_counts_against_the_quota ["BEY-5" "BEY-8"]
         edits_survive_a_restart ["BEY-5"]
     ;
+    logging:
+        log_lines_are_kept_in_order_over_attempts ["BEY-7" "SEC-1"]
+        a_repeated_report_of_lines_adds_nothing ["BEY-7"]
+        only_the_newest_lines_are_kept ["BEY-7"]
+        lines_under_a_lost_lease_are_refused ["BEY-7" "RUN-4"]
+    ;
     time:
         a_scheduled_job_is_promoted_when_due_and_not_before ["TIM-1"]
         a_promotion_tells_when_the_next_job_is_due ["TIM-1"]
@@ -330,13 +337,14 @@ suite! { $
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 9] = [
+    const SOURCES: [&str; 10] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
         include_str!("failing.rs"),
         include_str!("watching.rs"),
         include_str!("editing.rs"),
+        include_str!("logging.rs"),
         include_str!("time.rs"),
         include_str!("keys.rs"),
         include_str!("quotas.rs"),
