@@ -184,6 +184,7 @@ impl Worker {
             ran: Duration::ZERO,
             transition: Transition::Release,
             follow_up: None,
+            cost: None,
         };
         self.store.finish(node, overdue.iter().map(release).collect()).await?;
         self.jobs_are_ready();
