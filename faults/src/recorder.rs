@@ -10,12 +10,13 @@ use windlass::activity::{Addition, Resolution, Slice, Waiting};
 use windlass::health::{Checkup, Finding, HeldSnapshot, Vitals};
 use windlass::store::{
     AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
+    Finished, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
+    Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    WrappedKey,
 };
 use windlass::{
-    Edit, HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Quota, Quotas, Scope, Start, TenantId,
-    TenantUse, Timestamp,
+    Cost, Edit, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, NewJob, Page, Payload, Quota, Quotas, Scope, Start,
+    TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
 };
 
 use crate::event::{FinishEnd, Held, What};
@@ -111,6 +112,16 @@ impl Store for Recorder {
         Ok(kept)
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        let asked_at = mono();
+        let fences: Vec<Fence> = reports.iter().map(|report| report.fence).collect();
+        let kept = self.store.add_logs(node, reports).await?;
+        for (fence, kept) in fences.into_iter().zip(&kept) {
+            self.wrote("logs", fence, asked_at, *kept);
+        }
+        Ok(kept)
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         let asked_at = mono();
         let kept = self.store.save_checkpoint(node, fence, data).await?;
@@ -175,6 +186,9 @@ impl Store for Recorder {
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         self.store.history(scope, id).await
     }
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        self.store.logs(scope, id, after).await
+    }
     async fn counts(&self, scope: Scope) -> Result<Counts> {
         self.store.counts(scope).await
     }
@@ -231,6 +245,15 @@ impl Store for Recorder {
     }
     fn limited(&self, tenant: TenantId) -> Limited {
         self.store.limited(tenant)
+    }
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        self.store.record_cost(scope, id, by, cost).await
+    }
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        self.store.usage_by_day(scope, from, to).await
+    }
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        self.store.usage_events(scope, after, limit).await
     }
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
         self.store.data_keys(scope).await

@@ -32,6 +32,7 @@ mod context;
 mod finish;
 mod handler;
 pub mod lifecycle;
+mod logs;
 mod maintenance;
 mod run;
 mod submit;
@@ -52,6 +53,7 @@ mod observe;
 mod replay;
 mod service;
 mod spawn;
+mod usage;
 mod watch;
 mod why;
 
@@ -76,6 +78,9 @@ pub use job::{
     BatchId, Callback, ClaimedJob, Found, HistoryEntry, JobRecord, JobSpec, NewJob, Page, Progress, Replayed, Start,
     Status, SubmitOptions, Unique, UniqueWithin,
 };
+#[cfg(feature = "job-logs")]
+pub use logs::JobLogs;
+pub use logs::{LOG_BYTES, LOG_LINES, LogLevel, LogLine};
 pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};
 pub use priority::{Band, BandPolicy, BandShares, Priority};
@@ -90,6 +95,7 @@ pub use service::{Batch, Builder, CheckedOut, JobService, Operator, SEARCHED_JOB
 pub use spawn::Spawned;
 pub use tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 pub use tokio_util::sync::CancellationToken;
+pub use usage::{Cost, USAGE_EVENTS_KEPT, USAGE_KEPT, USAGE_PAGE, UsageEvent, UsageRow, day_of};
 pub use watch::{JobEvent, JobView};
 pub use why::{Why, explain};
 

@@ -34,7 +34,7 @@ const HELD_EVERY: Duration = Duration::from_secs(10);
 /// still gets its turn.
 const CLEAN_STEPS: usize = 20;
 
-/// How often progress is saved. A watcher in this process sees it at once.
+/// How often progress and log lines are saved. A watcher in this process sees it at once.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 impl Worker {
@@ -189,6 +189,7 @@ impl Worker {
             ran: Duration::ZERO,
             transition: Transition::Release,
             follow_up: None,
+            cost: None,
         };
         self.store.finish(node, overdue.iter().map(release).collect()).await?;
         self.jobs_are_ready();
@@ -281,10 +282,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Saves progress now and then, until the node stops.
+    /// Saves progress and log lines now and then, until the node stops.
     pub(crate) async fn save_progress_now_and_then(self: Arc<Self>) {
         while !self.stopped.is_cancelled() {
             self.save_progress().await;
+            self.save_logs().await;
             tokio::select! {
                 () = tokio::time::sleep(PROGRESS_EVERY) => {}
                 () = self.stopped.cancelled() => {}

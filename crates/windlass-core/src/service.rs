@@ -698,7 +698,7 @@ impl JobService {
                 }
                 Err(error) => {
                     let transition = crate::run::unopened(&job, &error, worker.config.key_retry, rand::random());
-                    worker.finish(&job, membership.node, Duration::ZERO, transition, None).await;
+                    worker.finish(&job, membership.node, Duration::ZERO, transition, None, None).await;
                 }
             }
         }
@@ -722,6 +722,7 @@ impl JobService {
         if !worker.ended(&attempt) {
             return Err(Error::LeaseLost(attempt.job.id));
         }
+        job.context.flush().await;
         let mut views = worker.watchers.watch(attempt.job.id);
         worker.conclude(&attempt, &worker.rules(&attempt.job), outcome).await;
         worker.finisher().flush().await;
@@ -776,6 +777,7 @@ impl JobService {
             self.drain(worker.config.grace + Duration::from_millis(500)).await;
         }
         worker.save_progress().await;
+        worker.save_logs().await;
         worker.finisher().flush().await;
         worker.stopped.cancel();
         worker.save_activity_before_the_end().await;

@@ -17,9 +17,11 @@ use crate::filter::JobFilter;
 use crate::health::{Checkup, Finding, HeldSnapshot, Vitals};
 use crate::id::{JobId, MachineSlot};
 use crate::job::{ClaimedJob, Found, HistoryEntry, JobRecord, NewJob, Page, Progress, Status};
+use crate::logs::{LogLevel, LogLine};
 use crate::payload::Payload;
 use crate::quota::{Quota, QuotaExceeded, Quotas, TenantUse};
 use crate::tenant::{Scope, TenantId};
+use crate::usage::{Cost, UsageEvent, UsageRow};
 
 /// The durable half of Windlass. Every method is atomic: it happened, or it did not, or the error says
 /// [`Error::Unknown`]. Times come from the store's clock, never from the caller's.
@@ -82,6 +84,10 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps the latest progress of each job, fenced. Answers in order: false means the fence is lost.
     async fn report_progress(&self, node: NodeId, reports: Vec<ProgressReport>) -> Result<Vec<bool>>;
 
+    /// Keeps log lines of each job, fenced; of a job the newest [`LOG_LINES`](crate::LOG_LINES). A line whose number
+    /// under its lease is kept already is not kept twice. Answers in order: false means the fence is lost.
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>>;
+
     /// Keeps a checkpoint, fenced. False means the fence is lost.
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool>;
 
@@ -128,6 +134,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Everything that happened to a job, oldest first; empty if there is none.
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>>;
+
+    /// The log lines of a job that come after a sequence, oldest first; none if it is not there.
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>>;
 
     /// How many jobs are in each status. Ended ones are counted as they end and stay counted after they are purged.
     async fn counts(&self, scope: Scope) -> Result<Counts>;
@@ -185,6 +194,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// What of a tenant is limited. Asked for every submitted job: answered from memory, as last heard.
     fn limited(&self, tenant: TenantId) -> Limited;
+
+    // ---- what jobs cost (OPS-6); attempts record it with their finish
+
+    /// Records a cost of a job, whatever its status, with an audit entry `COST_RECORDED`. False if it is not there.
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool>;
+
+    /// The costs from one day to another (as `2026-11-16`), both included; by day, tenant and handler.
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>>;
+
+    /// The costs one by one, with a sequence above `after`, in its order, at most `limit`. What was committed before an
+    /// answer is in it or has a higher sequence than all of it.
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>>;
 
     // ---- keys of sealed jobs (SEC-2); a store sees only wrapped ones
 
@@ -284,7 +305,8 @@ pub trait Store: Send + Sync + 'static {
     /// pause that is over. Repairs what a crash between finish and release left behind. At most `limit`.
     async fn open_gates(&self, limit: usize) -> Result<usize>;
 
-    /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many.
+    /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many. Also old costs:
+    /// [`USAGE_EVENTS_KEPT`](crate::USAGE_EVENTS_KEPT), [`USAGE_KEPT`](crate::USAGE_KEPT).
     async fn clean(&self, limit: usize) -> Result<usize>;
 
     /// What keeps the store from removing dead rows, longer than this. Nothing where there is no such thing.
@@ -577,6 +599,8 @@ pub struct Finish {
     pub transition: Transition,
     /// A job to store in the same transaction, if this one is accepted: a callback (ERR-5).
     pub follow_up: Option<Box<NewJob>>,
+    /// What the attempt has cost, recorded in the same transaction if this is accepted, whatever becomes of the job.
+    pub cost: Option<Cost>,
 }
 
 /// What becomes of a job after an attempt.
@@ -676,6 +700,30 @@ pub struct ProgressReport {
     pub fence: Fence,
     /// What to keep.
     pub progress: Progress,
+}
+
+/// What an attempt has said since its last report.
+#[derive(Clone, Debug)]
+pub struct LogReport {
+    /// The job and the lease.
+    pub fence: Fence,
+    /// The number of the attempt.
+    pub attempt: u16,
+    /// In the order of their numbers.
+    pub lines: Vec<NewLine>,
+}
+
+/// A log line on its way into a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLine {
+    /// The how manieth line under its lease, from 1. Numbers that are missing are lines that were dropped.
+    pub number: u64,
+    /// When it was said.
+    pub at: Timestamp,
+    /// How serious it is.
+    pub level: LogLevel,
+    /// What it says.
+    pub message: String,
 }
 
 /// How many jobs are in each status.
@@ -821,7 +869,7 @@ pub struct AuditEntry {
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
     /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`,
-    /// `PAUSED`, `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`, …
+    /// `PAUSED`, `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `COST_RECORDED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`, …
     pub action: String,
     /// On what: a job id, a pause target, a filter.
     pub target: String,

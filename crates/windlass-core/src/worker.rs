@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ use crate::handler::Registry;
 use crate::health::HeldSnapshot;
 use crate::id::{IdGenerator, JobId};
 use crate::job::{ClaimedJob, NewJob, Progress};
+use crate::logs::{LogLevel, Unsaved};
 use crate::observe::Seen;
 use crate::payload::Payload;
 use crate::priority::BandShares;
@@ -56,6 +58,8 @@ pub(crate) struct Worker {
     in_use: HashMap<String, AtomicUsize>,
     running: Mutex<HashMap<JobId, Arc<Attempt>>>,
     progress: Mutex<HashMap<JobId, ProgressReport>>,
+    /// What attempts have said that is not saved yet.
+    pub(crate) logs: Unsaved,
     pauses: RwLock<Pauses>,
     /// The suspect that is being watched, if any: no other suspect starts meanwhile.
     suspect: Mutex<Option<(JobId, Instant)>>,
@@ -159,6 +163,7 @@ impl Worker {
             in_use,
             running: Mutex::default(),
             progress: Mutex::default(),
+            logs: Unsaved::default(),
             pauses: RwLock::default(),
             suspect: Mutex::default(),
             bands: Mutex::default(),
@@ -535,6 +540,23 @@ impl AttemptLink for Worker {
         self.progress.lock().insert(attempt.job.id, ProgressReport { fence: attempt.fence(), progress });
     }
 
+    fn log(&self, attempt: &Attempt, level: LogLevel, message: String) {
+        let message = match &attempt.sealer {
+            Some(sealer) => sealer.seal_line(attempt.job.id, &message),
+            None => message,
+        };
+        self.logs.push(attempt, self.now(), level, message);
+    }
+
+    fn flush<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            if self.has_unsaved_progress(attempt.job.id) {
+                self.save_progress().await;
+            }
+            self.save_logs_of(attempt.fence()).await;
+        })
+    }
+
     fn checkpoint_bytes(&self) -> usize {
         self.config.limits.payload_bytes
     }
@@ -542,7 +564,8 @@ impl AttemptLink for Worker {
     fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
         let output = Some(cut_output(output, self.config.limits.output_bytes));
         let transition = Transition::Succeed { output, keep: attempt.keep };
-        self.finish_of(&attempt.job, attempt.started.elapsed(), transition, attempt.sealer.as_ref())
+        let (sealer, cost) = (attempt.sealer.as_ref(), attempt.cost());
+        self.finish_of(&attempt.job, attempt.started.elapsed(), transition, sealer, cost)
     }
 }
 

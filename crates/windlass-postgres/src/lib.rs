@@ -12,6 +12,7 @@ mod connect;
 mod examine;
 mod finish;
 mod keys;
+mod logs;
 mod maintain;
 mod migrate;
 mod quota;
@@ -21,6 +22,7 @@ mod steer;
 mod submit;
 mod tx;
 mod types;
+mod usage;
 mod wake;
 mod walls;
 
@@ -41,13 +43,13 @@ use windlass_core::fair::Line;
 use windlass_core::health::{Checkup, Finding, HeldSnapshot, PoolUse, Vitals};
 use windlass_core::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
-    Fence, Finish, Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    Fence, Finish, Finished, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
     ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition,
     WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Edit, Found, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota,
-    Quotas, Scope, Status, TenantId, TenantUse, Timestamp,
+    ApiKey, Cost, Edit, Found, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, LogLine, Page, Payload,
+    Priority, Quota, Quotas, Scope, Status, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
 };
 
 use crate::claim::Lines;
@@ -434,6 +436,10 @@ impl Store for PgStore {
         finish::report_progress(self, node, reports).await
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        logs::add(self, node, reports).await
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         finish::save_checkpoint(self, node, fence, data).await
     }
@@ -444,6 +450,10 @@ impl Store for PgStore {
 
     async fn input(&self, scope: Scope, id: JobId) -> Result<Option<Payload>> {
         read::input(self, scope, id).await
+    }
+
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        logs::read(self, scope, id, after).await
     }
 
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
@@ -516,6 +526,18 @@ impl Store for PgStore {
 
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         steer::audit_log(self, scope, filter).await
+    }
+
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        usage::record(self, scope, id, by, cost).await
+    }
+
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        usage::by_day(self, scope, from, to).await
+    }
+
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        usage::events(self, scope, after, limit).await
     }
 
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {

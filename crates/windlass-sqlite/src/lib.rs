@@ -37,11 +37,13 @@ mod activity;
 mod edit;
 mod examine;
 mod keys;
+mod logs;
 mod maintain;
 mod node;
 mod read;
 mod steer;
 mod tx;
+mod usage;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -58,12 +60,13 @@ use windlass_core::health::{Checkup, Finding};
 use windlass_core::health::{Checkup, Finding, Vitals};
 use windlass_core::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
-    Fence, Finish, Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
-    Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
+    Fence, Finish, Finished, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts,
+    WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Clock, Edit, Found, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope,
-    SystemClock, TenantId, TenantUse, Timestamp,
+    ApiKey, Clock, Cost, Edit, Found, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Quota, Quotas,
+    Scope, SystemClock, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
@@ -417,6 +420,10 @@ impl Store for SqliteStore {
         self.write(move |conn, _| finish::report_progress(conn, node, &reports)).await
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        self.write(move |conn, _| logs::add(conn, node, &reports)).await
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         self.write(move |conn, _| finish::save_checkpoint(conn, node, fence, &data)).await
     }
@@ -452,6 +459,10 @@ impl Store for SqliteStore {
 
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         self.read(move |conn, now| Reader::new(conn, now)?.history(scope, id)).await
+    }
+
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        self.read(move |conn, now| logs::read(conn, now, scope, id, after)).await
     }
 
     async fn counts(&self, scope: Scope) -> Result<Counts> {
@@ -512,6 +523,20 @@ impl Store for SqliteStore {
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         let filter = filter.clone();
         self.read(move |conn, now| read::audit_log(conn, now, scope, &filter)).await
+    }
+
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        let by = by.to_owned();
+        self.write(move |conn, state| usage::record(conn, state, scope, id, &by, cost)).await
+    }
+
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.read(move |conn, _| usage::by_day(conn, scope, &from, &to)).await
+    }
+
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        self.read(move |conn, _| usage::events(conn, scope, after, limit)).await
     }
 
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {

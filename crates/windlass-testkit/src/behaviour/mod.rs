@@ -14,6 +14,7 @@ mod running;
 mod sealing;
 mod steering;
 mod submitting;
+mod telling;
 
 pub use access::*;
 pub use acting::*;
@@ -27,6 +28,7 @@ pub use running::*;
 pub use sealing::*;
 pub use steering::*;
 pub use submitting::*;
+pub use telling::*;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -128,6 +130,8 @@ macro_rules! for_each_behaviour {
             a_backlog_shows_what_waits_and_runs ["BEY-14"],
             health_shows_depth_nodes_and_the_store ["API-8"],
             a_trace_travels_with_the_job ["API-7"],
+            log_lines_are_kept_with_the_attempts_of_a_job ["BEY-7"],
+            what_jobs_cost_is_recorded_and_added_up ["OPS-6"],
         }
     };
 }
@@ -202,6 +206,7 @@ macro_rules! for_each_sealed_behaviour {
             expired_and_overdue_jobs_do_not_start [],
             a_waiting_job_is_edited_and_runs_as_edited [],
             a_job_is_cloned_whatever_its_status [],
+            log_lines_are_kept_with_the_attempts_of_a_job [],
         }
     };
 }
