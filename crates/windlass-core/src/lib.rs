@@ -41,11 +41,13 @@ mod crypt;
 
 // What people do with it.
 mod access;
+mod feed;
 mod lookup;
 mod replay;
 mod service;
 mod spawn;
 mod watch;
+mod webhook;
 mod why;
 
 pub use access::{ApiKey, NewApiKey, Right, Rights, SecretHash};
@@ -57,6 +59,7 @@ pub use context::JobContext;
 #[cfg(feature = "encryption")]
 pub use crypt::{DataKey, Encryption, EnvKeys, Envelope, FileKeys, KeyOf, KeyProvider, LocalKeys};
 pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
+pub use feed::{Feed, FeedEvent};
 pub use handler::{HandlerOptions, JobHandler};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
 pub use job::{
@@ -78,6 +81,7 @@ pub use spawn::Spawned;
 pub use tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 pub use tokio_util::sync::CancellationToken;
 pub use watch::{JobEvent, JobView};
+pub use webhook::{NewWebhook, WEBHOOK_HANDLER, WEBHOOKS_MAX, Webhook, WebhookDelivery};
 pub use why::{Why, explain};
 
 /// Doors for tests of what comes from outside, which the service opens only behind a store.

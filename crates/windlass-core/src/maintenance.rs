@@ -90,6 +90,7 @@ impl Worker {
         }
         self.chores.lost.fetch_or(survey.lost, Ordering::AcqRel);
         self.chores.untidy.fetch_or(survey.untidy, Ordering::AcqRel);
+        self.chores.webhooks.store(survey.webhooks, Ordering::Release);
     }
 
     /// Recovers, opens gates, expires and cleans, until the node stops.

@@ -246,6 +246,7 @@ impl Worker {
             tenant: job.tenant,
             handler: job.handler.clone(),
             status: Status::Running,
+            attempt: job.attempt(),
             error: None,
             at: self.now(),
         });
@@ -264,6 +265,7 @@ impl Worker {
             tenant: job.tenant,
             handler: job.handler.clone(),
             status: Status::Succeeded,
+            attempt: job.attempt(),
             error: None,
             at: self.now(),
         });

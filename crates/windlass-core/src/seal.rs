@@ -4,6 +4,7 @@
 //! `crypt`. Without the feature `encryption` nothing is sealed, and sealed jobs wait for a node that can open them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -75,6 +76,8 @@ pub(crate) enum Kind {
     Checkpoint = 3,
     Error = 4,
     Progress = 5,
+    /// The secret of a webhook, sealed under the webhook's id.
+    Secret = 16,
 }
 
 /// What is shown of a text that cannot be opened here.
@@ -194,6 +197,13 @@ impl Seals {
     pub(crate) async fn open_history(&self, tenant: TenantId, id: JobId, history: &mut [HistoryEntry]) {
         for error in history.iter_mut().filter_map(|entry| entry.error.as_mut()) {
             self.open_error(tenant, id, error).await;
+        }
+    }
+
+    /// Opens an error of a sealed job, if its keys can be had in time; else it stays marked.
+    pub(crate) async fn open_error_within(&self, at_most: Duration, tenant: TenantId, id: JobId, error: &mut JobError) {
+        if tokio::time::timeout(at_most, self.open_error(tenant, id, error)).await.is_err() {
+            error.details = None;
         }
     }
 

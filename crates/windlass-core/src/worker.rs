@@ -15,6 +15,7 @@ use crate::access::KeyCheck;
 use crate::clock::Timestamp;
 use crate::config::{Config, DEFAULT_QUEUE};
 use crate::context::{Attempt, AttemptLink, JobContext, Stop};
+use crate::feed::Feeds;
 use crate::finish::Finisher;
 use crate::handler::Registry;
 use crate::health::HeldSnapshot;
@@ -39,6 +40,7 @@ pub(crate) struct Worker {
     pub(crate) seals: Seals,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) api_keys: KeyCheck,
+    pub(crate) feeds: Feeds,
     pub(crate) finisher: OnceLock<Finisher>,
     /// Where handlers run.
     pub(crate) handlers: tokio::runtime::Handle,
@@ -84,6 +86,8 @@ pub(crate) struct Worker {
 pub(crate) struct Chores {
     pub(crate) lost: AtomicBool,
     pub(crate) untidy: AtomicBool,
+    /// Whether there are webhooks to tell of events.
+    pub(crate) webhooks: AtomicBool,
 }
 
 /// Who this process is in the store. A node that was declared dead becomes another one.
@@ -144,6 +148,7 @@ impl Worker {
             config,
             watchers: Watchers::new(),
             api_keys: KeyCheck::default(),
+            feeds: Feeds::default(),
             finisher: OnceLock::new(),
             handlers,
             membership: RwLock::new(Arc::new(membership)),

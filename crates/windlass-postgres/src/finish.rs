@@ -27,7 +27,7 @@ pub(crate) async fn finish(store: &PgStore, node: NodeId, finishes: Vec<Finish>)
         others.extend(successes.answers(&row, &mut answers));
     }
     if !others.is_empty() {
-        let batch = Batch::new(node, &finishes, others)?;
+        let batch = Batch::new(store, node, &finishes, others)?;
         let row = pool.query_one(Access::Write, batch.sql(), &batch.params()).await;
         batch.answers(&row.map_err(|error| if split { partly_written(error) } else { error })?, &mut answers);
     }
@@ -100,6 +100,8 @@ pub(crate) struct Successes<'a> {
     count_places: Vec<i32>,
     count_tenants: Vec<Uuid>,
     count_jobs: Vec<i64>,
+    /// Whether status events are kept with them.
+    feed: bool,
 }
 
 /// From this many successes on, they are worth a statement, and a commit, of their own beside the other transitions.
@@ -137,6 +139,7 @@ impl<'a> Successes<'a> {
             count_places: Vec::new(),
             count_tenants: Vec::new(),
             count_jobs: Vec::new(),
+            feed: store.feed_wanted(),
             sent: Vec::new(),
         };
         for n in &sent {
@@ -180,7 +183,10 @@ impl<'a> Successes<'a> {
     }
 
     pub(crate) fn sql(&self) -> &'static str {
-        include_str!("sql/finish_succeeded.sql")
+        match self.feed {
+            false => include_str!("sql/finish_succeeded.sql"),
+            true => include_str!("sql/finish_succeeded_feed.sql"),
+        }
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
@@ -237,6 +243,8 @@ pub(crate) struct Batch<'a> {
     text: Vec<Option<String>>,
     error: Vec<Option<JsonText>>,
     follow: Option<JsonText>,
+    /// Whether status events are kept with them.
+    feed: bool,
 }
 
 /// What the SQL calls the transitions.
@@ -253,7 +261,7 @@ mod op {
 
 impl<'a> Batch<'a> {
     /// The transitions of `finishes` at these places.
-    pub(crate) fn new(node: NodeId, finishes: &'a [Finish], places: Vec<usize>) -> Result<Self> {
+    pub(crate) fn new(store: &PgStore, node: NodeId, finishes: &'a [Finish], places: Vec<usize>) -> Result<Self> {
         // A second finish of the same job in one call is fenced by the first.
         let mut seen = HashSet::default();
         let sent: Vec<usize> = places.into_iter().filter(|n| seen.insert(finishes[*n].fence)).collect();
@@ -274,6 +282,7 @@ impl<'a> Batch<'a> {
             text: Vec::new(),
             error: Vec::new(),
             follow: None,
+            feed: store.feed_wanted(),
             sent,
         };
         let mut follow_ups = Vec::new();
@@ -335,7 +344,10 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn sql(&self) -> &'static str {
-        include_str!("sql/finish.sql")
+        match self.feed {
+            false => include_str!("sql/finish.sql"),
+            true => include_str!("sql/finish_feed.sql"),
+        }
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {

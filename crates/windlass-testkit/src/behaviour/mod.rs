@@ -4,6 +4,7 @@
 
 mod access;
 mod failing;
+mod feed;
 mod limits;
 mod ordering;
 mod quotas;
@@ -14,6 +15,7 @@ mod submitting;
 
 pub use access::*;
 pub use failing::*;
+pub use feed::*;
 pub use limits::*;
 pub use ordering::*;
 pub use quotas::*;
@@ -108,6 +110,9 @@ macro_rules! for_each_behaviour {
             an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
             a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
             an_api_key_expires_and_tells_when_it_was_used ["API-3"],
+            the_feed_of_one_node_tells_what_happens_on_another ["OPS-8"],
+            the_feed_goes_on_after_the_last_event_seen ["OPS-8"],
+            a_webhook_is_told_by_one_job_for_each_event ["OPS-8"],
         }
     };
 }
@@ -180,6 +185,8 @@ macro_rules! for_each_sealed_behaviour {
             tick_runs_at_most_n_jobs_in_the_callers_process [],
             jobs_can_be_checked_out_and_marked_by_hand [],
             expired_and_overdue_jobs_do_not_start [],
+            the_feed_of_one_node_tells_what_happens_on_another [],
+            a_webhook_is_told_by_one_job_for_each_event [],
         }
     };
 }

@@ -15,6 +15,7 @@ use windlass_core::store::Store;
 
 mod access;
 mod failing;
+mod feed;
 mod keys;
 pub mod model;
 mod ordering;
@@ -320,13 +321,20 @@ suite! { $
         the_last_use_of_an_api_key_moves_on ["API-3"]
         a_setting_is_set_once ["API-3"]
     ;
+    feed:
+        status_events_are_kept_while_somebody_wants_them ["OPS-8"]
+        every_change_of_status_leaves_an_event ["OPS-8"]
+        status_events_are_read_on_from_a_sequence ["OPS-8"]
+        webhooks_are_kept_in_their_scope ["OPS-8" "OPS-5" "SEC-1"]
+        a_lead_has_one_holder_and_its_cursor_stays ["OPS-8"]
+    ;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 9] = [
+    const SOURCES: [&str; 10] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
@@ -336,6 +344,7 @@ mod tests {
         include_str!("keys.rs"),
         include_str!("quotas.rs"),
         include_str!("access.rs"),
+        include_str!("feed.rs"),
     ];
 
     /// The doc comment right above `pub(super) async fn name(`.
