@@ -227,10 +227,10 @@ impl Follower {
 
     /// Takes in what the loop tells next, or waits until a gap has held things up for long enough.
     async fn hear(&mut self) -> Option<()> {
-        let held_until = self.order.held_until().map(tokio::time::Instant::from_std);
+        let held_until = self.order.held_until();
         let overdue = async {
             match held_until {
-                Some(at) => tokio::time::sleep_until(at).await,
+                Some(at) => tokio::time::sleep(at.saturating_duration_since(Instant::now())).await,
                 None => std::future::pending().await,
             }
         };

@@ -219,6 +219,12 @@ impl Operator {
     pub async fn webhooks(&self) -> Result<Vec<Webhook>, Error> {
         Ok(without_secrets(self.0.worker().store.webhooks(self.1).await?))
     }
+
+    /// Ends any tenant's webhook.
+    pub async fn remove_webhook(&self, ctx: &SecurityContext, id: &str) -> Result<bool, Error> {
+        check_text("id", id, self.0.worker().config.limits.key_bytes)?;
+        Ok(self.0.worker().store.remove_webhook(self.1, id, ctx.actor()).await?)
+    }
 }
 
 fn without_secrets(records: Vec<WebhookRecord>) -> Vec<Webhook> {
@@ -288,10 +294,8 @@ impl Worker {
             return Ok(Some(current));
         }
         self.store.want_feed(WANTED_FOR).await?;
-        let cursor = match lead.cursor {
-            Some(cursor) => cursor,
-            None => self.store.feed_end().await?,
-        };
+        // The first dispatcher begins with what is kept: each webhook is told only of what happened since it was made.
+        let cursor = lead.cursor.unwrap_or(0);
         Ok(Some(Dispatch {
             term: lead.term,
             order: Order::starting_after(cursor),
