@@ -14,8 +14,8 @@ use windlass::store::{
     WrappedKey,
 };
 use windlass::{
-    Edit, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, NewJob, Page, Payload, Quota, Quotas, Scope, Start,
-    TenantId, TenantUse, Timestamp,
+    Cost, Edit, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, NewJob, Page, Payload, Quota, Quotas, Scope, Start,
+    TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
 };
 
 use crate::event::{FinishEnd, Held, What};
@@ -244,6 +244,15 @@ impl Store for Recorder {
     }
     fn limited(&self, tenant: TenantId) -> Limited {
         self.store.limited(tenant)
+    }
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        self.store.record_cost(scope, id, by, cost).await
+    }
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        self.store.usage_by_day(scope, from, to).await
+    }
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        self.store.usage_events(scope, after, limit).await
     }
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
         self.store.data_keys(scope).await

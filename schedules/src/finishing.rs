@@ -17,7 +17,7 @@ use crate::watch::Watchers;
 fn ended(node: NodeId, lease: i64, id: i64) -> Ended {
     let fence = Fence { job: JobId::from_i64(id), lease: LeaseId(lease) };
     let transition = Transition::Succeed { output: None, keep: Duration::from_secs(60) };
-    let finish = Finish { fence, attempt: 1, ran: Duration::ZERO, transition, follow_up: None };
+    let finish = Finish { fence, attempt: 1, ran: Duration::ZERO, transition, follow_up: None, cost: None };
     let at = crate::Clock::now(&StoreClock);
     Ended { node, finish, tenant: TenantId::ROOT, ordered: false, handler: "h".into(), at, watch: None, open: None }
 }

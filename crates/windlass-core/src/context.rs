@@ -20,6 +20,7 @@ use crate::payload::Payload;
 use crate::seal::{Kind, Sealer};
 use crate::store::{Fence, Finish, NodeId, Store};
 use crate::tenant::{SecurityContext, TenantId};
+use crate::usage::Cost;
 
 /// The attempt a handler runs in (RUN-8). Cheap to clone.
 #[derive(Clone)]
@@ -38,6 +39,7 @@ pub(crate) struct Attempt {
     pub(crate) link: Arc<dyn AttemptLink>,
     progress_sequence: AtomicU64,
     log_lines: AtomicU64,
+    cost: Mutex<Option<Cost>>,
     checkpoint: Mutex<Option<Payload>>,
     /// Seals what the attempt hands to the store, if its job is sealed. What is here is open.
     pub(crate) sealer: Option<Sealer>,
@@ -98,6 +100,7 @@ impl JobContext {
             link,
             progress_sequence: AtomicU64::new(0),
             log_lines: AtomicU64::new(0),
+            cost: Mutex::new(None),
             checkpoint,
             sealer,
         }))
@@ -210,6 +213,13 @@ impl JobContext {
         self.0.link.log(&self.0, level, cut(message.into(), LOG_BYTES));
     }
 
+    /// Adds to what this attempt costs (OPS-6). Recorded once, with the end of the attempt, whatever becomes of the job;
+    /// not if the lease is lost.
+    pub fn record_cost(&self, cost: Cost) {
+        let mut sum = self.0.cost.lock();
+        *sum = Some(sum.unwrap_or_default().plus(cost));
+    }
+
     /// Saves what the attempt has reported so far, which otherwise follows within moments. Called by the stores'
     /// transactions, which end the job: afterwards nothing more is accepted.
     pub async fn flush(&self) {
@@ -298,6 +308,11 @@ impl Attempt {
 
     pub(crate) fn fence(&self) -> Fence {
         Fence { job: self.job.id, lease: self.job.lease }
+    }
+
+    /// What it has cost so far, if its handler has said so.
+    pub(crate) fn cost(&self) -> Option<Cost> {
+        *self.cost.lock()
     }
 
     /// Whether its handler has said anything.

@@ -46,6 +46,7 @@ mod lookup;
 mod replay;
 mod service;
 mod spawn;
+mod usage;
 mod watch;
 mod why;
 
@@ -81,6 +82,7 @@ pub use service::{Batch, Builder, CheckedOut, JobService, Operator};
 pub use spawn::Spawned;
 pub use tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 pub use tokio_util::sync::CancellationToken;
+pub use usage::{Cost, USAGE_EVENTS_KEPT, USAGE_KEPT, USAGE_PAGE, UsageEvent, UsageRow, day_of};
 pub use watch::{JobEvent, JobView};
 pub use why::{Why, explain};
 

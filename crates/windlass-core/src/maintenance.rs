@@ -184,6 +184,7 @@ impl Worker {
             ran: Duration::ZERO,
             transition: Transition::Release,
             follow_up: None,
+            cost: None,
         };
         self.store.finish(node, overdue.iter().map(release).collect()).await?;
         self.jobs_are_ready();
@@ -268,7 +269,7 @@ impl Worker {
                 } else {
                     Transition::Release
                 };
-                self.finish(&job, membership.node, Duration::ZERO, transition, None).await;
+                self.finish(&job, membership.node, Duration::ZERO, transition, None, None).await;
             }
         }
         Ok(())

@@ -23,6 +23,7 @@ use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 use crate::seal::{KeyError, Sealer};
 use crate::store::{Fence, Finish, NodeId, Transition};
+use crate::usage::Cost;
 use crate::watch::{JobEvent, JobView};
 use crate::worker::Worker;
 
@@ -47,7 +48,7 @@ impl Worker {
         let rooms: Vec<Room> = jobs.iter().map(|job| Room::take(self, job)).collect();
         self.handlers.spawn(async move {
             for job in &jobs {
-                worker.finish(job, node, Duration::ZERO, Transition::Release, None).await;
+                worker.finish(job, node, Duration::ZERO, Transition::Release, None, None).await;
             }
             drop(rooms);
         });
@@ -59,10 +60,10 @@ impl Worker {
         let turned_away = self.turn_away(&job, &rules);
         let sealer = match self.open(&mut job, turned_away.as_ref()).await {
             Ok(sealer) => sealer,
-            Err(transition) => return self.finish(&job, node, Duration::ZERO, transition, None).await,
+            Err(transition) => return self.finish(&job, node, Duration::ZERO, transition, None, None).await,
         };
         if let Some(transition) = turned_away {
-            return self.finish(&job, node, Duration::ZERO, transition, sealer.as_ref()).await;
+            return self.finish(&job, node, Duration::ZERO, transition, sealer.as_ref(), None).await;
         }
         let handler = self.registry.get(&job.handler).expect("jobs without a handler were turned away").clone();
         let ctx = self.begin(job, node, rules.keep, sealer);
@@ -97,7 +98,8 @@ impl Worker {
     pub(crate) async fn conclude(&self, attempt: &Attempt, rules: &Rules, outcome: Outcome) {
         let ran = attempt.started.elapsed();
         let transition = after_attempt(&attempt.job, outcome, rules, ran, self.now(), rand::random());
-        self.finish(&attempt.job, attempt.node, ran, transition, attempt.sealer.as_ref()).await;
+        let (sealer, cost) = (attempt.sealer.as_ref(), attempt.cost());
+        self.finish(&attempt.job, attempt.node, ran, transition, sealer, cost).await;
     }
 
     /// Why a claimed job does not start here now, and what becomes of it instead.
@@ -199,9 +201,10 @@ impl Worker {
         ran: Duration,
         transition: Transition,
         sealer: Option<&Sealer>,
+        cost: Option<Cost>,
     ) {
         let open = sealer.map(|_| transition.clone());
-        let finish = self.finish_of(job, ran, transition, sealer);
+        let finish = self.finish_of(job, ran, transition, sealer, cost);
         let watch = self.suspect_watch(job);
         let (tenant, handler) = (job.tenant, job.handler.clone());
         let ended =
@@ -216,6 +219,7 @@ impl Worker {
         ran: Duration,
         transition: Transition,
         sealer: Option<&Sealer>,
+        cost: Option<Cost>,
     ) -> Finish {
         let mut follow_up = self.follow_up(job, &transition, sealer);
         let transition = match sealer {
@@ -225,7 +229,8 @@ impl Worker {
             }
             None => transition,
         };
-        Finish { fence: Fence { job: job.id, lease: job.lease }, attempt: job.attempt(), ran, transition, follow_up }
+        let fence = Fence { job: job.id, lease: job.lease };
+        Finish { fence, attempt: job.attempt(), ran, transition, follow_up, cost }
     }
 
     /// The callback that an outcome asks for, as a job stored with it (ERR-5).

@@ -673,7 +673,7 @@ impl JobService {
                 }
                 Err(error) => {
                     let transition = crate::run::unopened(&job, &error, worker.config.key_retry, rand::random());
-                    worker.finish(&job, membership.node, Duration::ZERO, transition, None).await;
+                    worker.finish(&job, membership.node, Duration::ZERO, transition, None, None).await;
                 }
             }
         }
@@ -1067,6 +1067,14 @@ impl JobService {
 }
 
 impl Operator {
+    pub(crate) fn service(&self) -> &JobService {
+        &self.0
+    }
+
+    pub(crate) fn scope(&self) -> Scope {
+        self.1
+    }
+
     /// Every tenant's jobs, newest first.
     pub async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Error> {
         self.0.limits().check_page(page)?;

@@ -112,7 +112,7 @@ impl AttemptLink for LocalLink {
     fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
         let transition = Transition::Succeed { output: Some(output), keep: Duration::ZERO };
         let ran = attempt.started.elapsed();
-        Finish { fence: attempt.fence(), attempt: attempt.job.attempt(), ran, transition, follow_up: None }
+        Finish { fence: attempt.fence(), attempt: attempt.job.attempt(), ran, transition, follow_up: None, cost: None }
     }
 }
 

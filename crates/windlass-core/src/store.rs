@@ -17,6 +17,7 @@ use crate::logs::{LogLevel, LogLine};
 use crate::payload::Payload;
 use crate::quota::{Quota, QuotaExceeded, Quotas, TenantUse};
 use crate::tenant::{Scope, TenantId};
+use crate::usage::{Cost, UsageEvent, UsageRow};
 
 /// The durable half of Windlass. Every method is atomic: it happened, or it did not, or the error says
 /// [`Error::Unknown`]. Times come from the store's clock, never from the caller's.
@@ -160,6 +161,18 @@ pub trait Store: Send + Sync + 'static {
     /// What of a tenant is limited. Asked for every submitted job: answered from memory, as last heard.
     fn limited(&self, tenant: TenantId) -> Limited;
 
+    // ---- what jobs cost (OPS-6); attempts record it with their finish
+
+    /// Records a cost of a job, whatever its status, with an audit entry `COST_RECORDED`. False if it is not there.
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool>;
+
+    /// The costs from one day to another (as `2026-11-16`), both included; by day, tenant and handler.
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>>;
+
+    /// The costs one by one, with a sequence above `after`, in its order, at most `limit`. What was committed before an
+    /// answer is in it or has a higher sequence than all of it.
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>>;
+
     // ---- keys of sealed jobs (SEC-2); a store sees only wrapped ones
 
     /// The data keys of the scope's tenants, destroyed ones included.
@@ -211,7 +224,8 @@ pub trait Store: Send + Sync + 'static {
     /// pause that is over. Repairs what a crash between finish and release left behind. At most `limit`.
     async fn open_gates(&self, limit: usize) -> Result<usize>;
 
-    /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many.
+    /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many. Also old costs:
+    /// [`USAGE_EVENTS_KEPT`](crate::USAGE_EVENTS_KEPT), [`USAGE_KEPT`](crate::USAGE_KEPT).
     async fn clean(&self, limit: usize) -> Result<usize>;
 
     /// What keeps the store from removing dead rows, longer than this. Nothing where there is no such thing.
@@ -458,6 +472,8 @@ pub struct Finish {
     pub transition: Transition,
     /// A job to store in the same transaction, if this one is accepted: a callback (ERR-5).
     pub follow_up: Option<Box<NewJob>>,
+    /// What the attempt has cost, recorded in the same transaction if this is accepted, whatever becomes of the job.
+    pub cost: Option<Cost>,
 }
 
 /// What becomes of a job after an attempt.
@@ -726,7 +742,7 @@ pub struct AuditEntry {
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
     /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
-    /// `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`.
+    /// `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `COST_RECORDED`, `JOB_SUCCEEDED`.
     pub action: String,
     /// On what: a job id, a pause target, a filter.
     pub target: String,

@@ -550,7 +550,8 @@ impl AttemptLink for Worker {
     fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
         let output = Some(cut_output(output, self.config.limits.output_bytes));
         let transition = Transition::Succeed { output, keep: attempt.keep };
-        self.finish_of(&attempt.job, attempt.started.elapsed(), transition, attempt.sealer.as_ref())
+        let (sealer, cost) = (attempt.sealer.as_ref(), attempt.cost());
+        self.finish_of(&attempt.job, attempt.started.elapsed(), transition, sealer, cost)
     }
 }
 

@@ -20,6 +20,7 @@ mod steer;
 mod submit;
 mod tx;
 mod types;
+mod usage;
 mod wake;
 mod walls;
 
@@ -43,8 +44,8 @@ use windlass_core::store::{
     WrappedKey,
 };
 use windlass_core::{
-    Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Priority, Quota, Quotas,
-    Scope, Status, TenantId, TenantUse, Timestamp,
+    Cost, Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Priority, Quota,
+    Quotas, Scope, Status, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
 };
 
 use crate::claim::Lines;
@@ -492,6 +493,18 @@ impl Store for PgStore {
 
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         steer::audit_log(self, scope, filter).await
+    }
+
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        usage::record(self, scope, id, by, cost).await
+    }
+
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        usage::by_day(self, scope, from, to).await
+    }
+
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        usage::events(self, scope, after, limit).await
     }
 
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {

@@ -41,6 +41,7 @@ mod node;
 mod read;
 mod steer;
 mod tx;
+mod usage;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -58,8 +59,8 @@ use windlass_core::store::{
     Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    Clock, Edit, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Quota, Quotas, Scope, SystemClock,
-    TenantId, TenantUse, Timestamp,
+    Clock, Cost, Edit, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Quota, Quotas, Scope,
+    SystemClock, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
@@ -501,6 +502,20 @@ impl Store for SqliteStore {
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         let filter = filter.clone();
         self.read(move |conn, now| read::audit_log(conn, now, scope, &filter)).await
+    }
+
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        let by = by.to_owned();
+        self.write(move |conn, state| usage::record(conn, state, scope, id, &by, cost)).await
+    }
+
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.read(move |conn, _| usage::by_day(conn, scope, &from, &to)).await
+    }
+
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        self.read(move |conn, _| usage::events(conn, scope, after, limit)).await
     }
 
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {

@@ -10,6 +10,7 @@ use crate::place::{self, Turn, Wait, Waiting};
 use crate::read::Reader;
 use crate::rows::{Columns, Done, as_i64, job_id, json_ids};
 use crate::steer;
+use crate::usage;
 use crate::writer::State;
 
 /// Maintenance is the engine's, which looks after everyone's jobs.
@@ -118,6 +119,7 @@ pub(crate) fn clean(conn: &Connection, state: &State, limit: usize) -> Done<usiz
     let sql = "DELETE FROM windlass_job_key WHERE n IN \
                (SELECT n FROM windlass_job_key WHERE until <= ?1 ORDER BY until LIMIT ?2)";
     conn.prepare_cached(sql)?.execute(params![now, as_i64(limit)])?;
+    usage::clean(conn, state.now, limit)?;
     Ok(old.len())
 }
 

@@ -2,6 +2,7 @@
 //! what [`Store`] promises. Called by the service and the runtime. Never waits while its state is locked, and writes
 //! nothing to disk.
 
+mod costs;
 mod entry;
 mod index;
 mod ready;
@@ -32,7 +33,9 @@ use crate::store::{
     WaitingQueue, Whereabouts, WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
+use crate::usage::{Cost, UsageEvent, UsageRow};
 
+use costs::Costs;
 use entry::{Attempt, Entry, Job, KeyOf, Outcome, Place, UniqueHolder, due};
 use index::{Index, Node, OrderingKey};
 
@@ -251,6 +254,18 @@ impl Store for MemoryStore {
         Ok(self.step(|state, now| state.audit_log(scope, filter, now)))
     }
 
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        Ok(self.step(|state, now| state.record_cost(scope, id, by, cost, now)))
+    }
+
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        Ok(self.step(|state, _| state.costs.by_day(scope, from, to)))
+    }
+
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        Ok(self.step(|state, _| state.costs.events(scope, after, limit)))
+    }
+
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
         let covered = |key: &&DataKeyRecord| scope.covers(key.tenant);
         Ok(self.step(|state, _| state.data_keys.values().filter(covered).cloned().collect()))
@@ -346,6 +361,7 @@ struct State {
     pauses: BTreeMap<PauseTarget, Pause>,
     audit: Vec<AuditEntry>,
     data_keys: BTreeMap<(TenantId, u32), DataKeyRecord>,
+    costs: Costs,
     nodes_made: i64,
     slots: Slots,
     quotas: Arc<Quotas>,
@@ -701,7 +717,7 @@ impl State {
     }
 
     fn finish_one(&mut self, node: NodeId, finish: Finish, now: Timestamp) -> Finished {
-        let Finish { fence, attempt, ran, transition, follow_up } = finish;
+        let Finish { fence, attempt, ran, transition, follow_up, cost } = finish;
         let Some(entry) = self.held(node, fence) else { return Finished::Fenced };
         let attempt = Attempt { number: attempt, node: Some(node), started_at: Some(now - ran) };
         let cancel = match &mut entry.place {
@@ -714,6 +730,9 @@ impl State {
             None => self.carry_out(fence.job, attempt, transition, now),
         }
         let status = self.jobs.get(&fence.job).map_or(wanted, |entry| entry.status());
+        if let Some(cost) = cost {
+            self.add_cost(fence.job, cost, status.is_terminal(), now);
+        }
         if let Some(job) = follow_up
             && status == wanted
         {
@@ -1216,6 +1235,21 @@ impl State {
         }
     }
 
+    fn record_cost(&mut self, scope: Scope, id: JobId, by: &str, cost: Cost, now: Timestamp) -> bool {
+        let Some(entry) = self.visible(scope, id, now) else { return false };
+        let (tenant, Cost { cents, units }) = (entry.job.tenant, cost);
+        self.add_cost(id, cost, false, now);
+        self.write_audit(now, by, Some(tenant), "COST_RECORDED", id, Some(format!("{cents} cents, {units} units")));
+        true
+    }
+
+    /// Adds what a job has cost.
+    fn add_cost(&mut self, id: JobId, cost: Cost, ended: bool, now: Timestamp) {
+        if let Some(entry) = self.jobs.get(&id) {
+            self.costs.add(entry.job.tenant, &entry.job.handler, id, cost, ended, now);
+        }
+    }
+
     fn purge(&mut self, scope: Scope, id: JobId, by: &str, now: Timestamp) -> bool {
         let Some(entry) = self.visible(scope, id, now).filter(|entry| entry.status().is_terminal()) else {
             return false;
@@ -1304,6 +1338,7 @@ impl State {
         let over: Vec<JobId> =
             self.index.purges.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, id)| *id).collect();
         over.iter().for_each(|id| self.remove(*id, now));
+        self.costs.clean(limit, now);
         for _ in 0..limit {
             let Some(orphan) = self.unique_orphans.first_entry().filter(|orphan| orphan.key().0 <= now) else { break };
             let ((_, id), key) = orphan.remove_entry();

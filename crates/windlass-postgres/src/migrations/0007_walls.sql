@@ -241,7 +241,7 @@ begin
     end loop;
     grant select on windlass.job, windlass.outcome, windlass.ready, windlass.scheduled, windlass.gated, windlass.key_holder,
         windlass.event, windlass.progress, windlass.pause, windlass.audit, windlass.counter, windlass.job_status_v,
-        windlass.job_log
+        windlass.job_log, windlass.usage, windlass.usage_event
         to windlass_app;
     revoke execute on all functions in schema windlass from public;
     grant execute on function windlass.tenant(), windlass.is_own(bigint), windlass.check_own(bigint),

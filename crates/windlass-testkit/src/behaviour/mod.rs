@@ -111,6 +111,7 @@ macro_rules! for_each_behaviour {
             a_job_that_is_run_now_starts_at_once ["BEY-5"],
             a_job_is_cloned_whatever_its_status ["BEY-5"],
             log_lines_are_kept_with_the_attempts_of_a_job ["BEY-7"],
+            what_jobs_cost_is_recorded_and_added_up ["OPS-6"],
         }
     };
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use windlass_core::store::Store;
 
+mod costing;
 mod editing;
 mod failing;
 mod keys;
@@ -300,6 +301,13 @@ suite! { $
         only_the_newest_lines_are_kept ["BEY-7"]
         lines_under_a_lost_lease_are_refused ["BEY-7" "RUN-4"]
     ;
+    costing:
+        a_cost_is_recorded_with_its_finish ["OPS-6" "RUN-4"]
+        costs_of_many_finishes_in_one_call ["OPS-6" "RUN-4"]
+        usage_keeps_to_its_scope ["OPS-6" "SEC-1"]
+        an_operators_cost_is_audited ["OPS-6" "OPS-5"]
+        a_reader_of_usage_events_misses_none ["OPS-6"]
+    ;
     time:
         a_scheduled_job_is_promoted_when_due_and_not_before ["TIM-1"]
         a_promotion_tells_when_the_next_job_is_due ["TIM-1"]
@@ -337,7 +345,7 @@ suite! { $
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 10] = [
+    const SOURCES: [&str; 11] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
@@ -345,6 +353,7 @@ mod tests {
         include_str!("watching.rs"),
         include_str!("editing.rs"),
         include_str!("logging.rs"),
+        include_str!("costing.rs"),
         include_str!("time.rs"),
         include_str!("keys.rs"),
         include_str!("quotas.rs"),
