@@ -42,8 +42,8 @@ mod crypt;
 
 // What people do with it.
 mod access;
-pub mod edit;
 mod bulk;
+pub mod edit;
 pub mod failures;
 mod lookup;
 mod replay;

@@ -764,8 +764,8 @@ pub struct AuditEntry {
     pub actor: String,
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
-    /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
-    /// `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`.
+    /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`,
+    /// `PAUSED`, `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`, …
     pub action: String,
     /// On what: a job id, a pause target, a filter.
     pub target: String,

@@ -38,14 +38,14 @@ use windlass_core::failures::Failing;
 use windlass_core::fair::Line;
 use windlass_core::health::{Checkup, Finding, HeldSnapshot};
 use windlass_core::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
-    Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
-    WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
+    Fence, Finish, Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition,
+    WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope,
-    Status, TenantId, TenantUse, Timestamp,
+    ApiKey, Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas,
+    Scope, Status, TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;

@@ -54,13 +54,13 @@ use tokio::sync::Notify;
 use windlass_core::failures::Failing;
 use windlass_core::health::{Checkup, Finding};
 use windlass_core::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
+    Fence, Finish, Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
+    Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Clock, Edit, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock, TenantId,
-    TenantUse, Timestamp,
+    ApiKey, Clock, Edit, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock,
+    TenantId, TenantUse, Timestamp,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};

@@ -28,10 +28,10 @@ use crate::payload::Payload;
 use crate::priority::Band;
 use crate::quota::{Amount, Bucket, Quota, Quotas, TenantUse, admit};
 use crate::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
-    Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue,
-    Whereabouts, WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
+    Fence, Finish, Finished, Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    ProgressReport, Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition,
+    WaitingQueue, Whereabouts, WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
 

@@ -3,8 +3,8 @@
 //! `conformance`.
 
 mod access;
-mod editing;
 mod acting;
+mod editing;
 mod failing;
 mod limits;
 mod ordering;
@@ -15,8 +15,8 @@ mod steering;
 mod submitting;
 
 pub use access::*;
-pub use editing::*;
 pub use acting::*;
+pub use editing::*;
 pub use failing::*;
 pub use limits::*;
 pub use ordering::*;
@@ -115,12 +115,12 @@ macro_rules! for_each_behaviour {
             a_noisy_tenant_is_held_to_its_quota_and_holds_nobody_up ["BEY-8", "ORD-3"],
             only_the_tenant_beyond_its_quota_is_refused ["BEY-8", "SUB-4"],
             a_tenant_at_its_cap_waits_and_why_says_so ["BEY-8", "BEY-1"],
-            an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
-            a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
-            an_api_key_expires_and_tells_when_it_was_used ["API-3"],
             a_waiting_job_is_edited_and_runs_as_edited ["BEY-5"],
             a_job_that_is_run_now_starts_at_once ["BEY-5"],
             a_job_is_cloned_whatever_its_status ["BEY-5"],
+            an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
+            a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
+            an_api_key_expires_and_tells_when_it_was_used ["API-3"],
         }
     };
 }
