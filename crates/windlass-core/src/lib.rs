@@ -40,6 +40,7 @@ mod worker;
 mod crypt;
 
 // What people do with it.
+mod access;
 mod lookup;
 mod replay;
 mod service;
@@ -47,6 +48,7 @@ mod spawn;
 mod watch;
 mod why;
 
+pub use access::{ApiKey, NewApiKey, Right, Rights, SecretHash};
 #[cfg(feature = "encryption")]
 pub use async_trait::async_trait;
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};

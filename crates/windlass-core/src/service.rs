@@ -963,6 +963,7 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     tokio::spawn(worker.clone().look_after());
     tokio::spawn(worker.clone().save_progress_now_and_then());
     tokio::spawn(worker.clone().hear_others());
+    tokio::spawn(worker.clone().save_key_uses());
     if worker.config.maintenance {
         tokio::spawn(worker.clone().promote_when_due());
     }
@@ -1033,7 +1034,7 @@ impl std::fmt::Debug for JobService {
 /// The scope of an operator of the whole installation: every tenant's jobs. Kept apart from [`JobService`], so that no
 /// tenant's call can reach it by accident.
 #[derive(Clone, Debug)]
-pub struct Operator(JobService, Scope);
+pub struct Operator(pub(crate) JobService, pub(crate) Scope);
 
 impl JobService {
     /// Acts on every tenant's jobs, for who has the right to.

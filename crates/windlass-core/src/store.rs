@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::access::{ApiKey, SecretHash};
 use crate::clock::Timestamp;
 use crate::error::{InvalidInput, JobError};
 use crate::health::{Checkup, Finding, HeldSnapshot};
@@ -170,6 +171,53 @@ pub trait Store: Send + Sync + 'static {
     async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
         let _ = tenant;
         Err(Error::Refused("this store keeps no keys".into()))
+    }
+
+    // ---- callers from outside (API-3); a store sees hashes of secrets only
+
+    /// Keeps a new API key, made now by its `created_by`, with an audit entry `KEY_CREATED` in the same step. Answers
+    /// with the key as it is kept.
+    async fn add_api_key(&self, record: ApiKeyRecord) -> Result<ApiKey> {
+        let _ = record;
+        Err(Error::Refused("this store keeps no API keys".into()))
+    }
+
+    /// The API keys of the scope, also revoked and expired ones, newest first, at most [`API_KEYS_LISTED`]. Those for
+    /// all tenants are in [`Scope::All`] only.
+    async fn api_keys(&self, scope: Scope) -> Result<Vec<ApiKey>> {
+        let _ = scope;
+        Err(Error::Refused("this store keeps no API keys".into()))
+    }
+
+    /// The API keys with these ids, of every tenant, with their hashes; in any order.
+    async fn find_api_keys(&self, ids: &[String]) -> Result<Vec<ApiKeyRecord>> {
+        let _ = ids;
+        Err(Error::Refused("this store keeps no API keys".into()))
+    }
+
+    /// Revokes an API key for good, with an audit entry `KEY_REVOKED` in the same step. False if the scope has none
+    /// with this id, or it was revoked before.
+    async fn revoke_api_key(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        let _ = (scope, id, by);
+        Err(Error::Refused("this store keeps no API keys".into()))
+    }
+
+    /// Notes when API keys were used. A time that is not later than the one kept changes nothing.
+    async fn note_api_key_uses(&self, uses: &[(String, Timestamp)]) -> Result<()> {
+        let _ = uses;
+        Err(Error::Refused("this store keeps no API keys".into()))
+    }
+
+    /// A small value that all processes share, such as the secret of a server's cookies.
+    async fn setting(&self, name: &str) -> Result<Option<String>> {
+        let _ = name;
+        Err(Error::Refused("this store keeps no settings".into()))
+    }
+
+    /// Keeps a value unless there is one. Answers with the one that is kept: of many who call at once, all get the same.
+    async fn set_setting_if_absent(&self, name: &str, value: &str) -> Result<String> {
+        let _ = (name, value);
+        Err(Error::Refused("this store keeps no settings".into()))
     }
 
     // ---- maintenance: every step is bounded, repeatable, and safe on several nodes at once
@@ -675,7 +723,7 @@ pub struct AuditEntry {
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
     /// What: `JOB_SUBMITTED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
-    /// `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`.
+    /// `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`.
     pub action: String,
     /// On what: a job id, a pause target, a filter.
     pub target: String,
@@ -721,6 +769,18 @@ pub struct DataKeyRecord {
     pub wrapped: Option<WrappedKey>,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+/// How many API keys a list shows at most: far more than people look after, and few enough for one answer.
+pub const API_KEYS_LISTED: usize = 1_000;
+
+/// An API key as a store keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiKeyRecord {
+    /// The key.
+    pub key: ApiKey,
+    /// The hash of its secret.
+    pub hash: SecretHash,
 }
 
 /// What a promotion did.

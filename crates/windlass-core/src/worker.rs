@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::KeyCheck;
 use crate::clock::Timestamp;
 use crate::config::{Config, DEFAULT_QUEUE};
 use crate::context::{Attempt, AttemptLink, JobContext, Stop};
@@ -37,6 +38,7 @@ pub(crate) struct Worker {
     pub(crate) registry: Registry,
     pub(crate) seals: Seals,
     pub(crate) watchers: Arc<Watchers>,
+    pub(crate) api_keys: KeyCheck,
     pub(crate) finisher: OnceLock<Finisher>,
     /// Where handlers run.
     pub(crate) handlers: tokio::runtime::Handle,
@@ -141,6 +143,7 @@ impl Worker {
             seals,
             config,
             watchers: Watchers::new(),
+            api_keys: KeyCheck::default(),
             finisher: OnceLock::new(),
             handlers,
             membership: RwLock::new(Arc::new(membership)),

@@ -5,6 +5,7 @@
 //! Everything works behind PgBouncer in transaction mode: statements are unnamed, nothing is kept in a session. The hot
 //! statements are functions, so that the server keeps their plans although they are never prepared by name.
 
+mod access;
 mod claim;
 mod connect;
 mod examine;
@@ -36,13 +37,14 @@ use uuid::Uuid;
 use windlass_core::fair::Line;
 use windlass_core::health::{Checkup, Finding, HeldSnapshot};
 use windlass_core::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence,
+    Finish, Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
+    Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    WrappedKey,
 };
 use windlass_core::{
-    HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope, Status,
-    TenantId, TenantUse, Timestamp,
+    ApiKey, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope,
+    Status, TenantId, TenantUse, Timestamp,
 };
 
 use crate::claim::Lines;
@@ -494,6 +496,34 @@ impl Store for PgStore {
 
     async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
         keys::destroy(self, tenant).await
+    }
+
+    async fn add_api_key(&self, record: ApiKeyRecord) -> Result<ApiKey> {
+        access::add(self, record).await
+    }
+
+    async fn api_keys(&self, scope: Scope) -> Result<Vec<ApiKey>> {
+        access::list(self, scope).await
+    }
+
+    async fn find_api_keys(&self, ids: &[String]) -> Result<Vec<ApiKeyRecord>> {
+        access::find(self, ids).await
+    }
+
+    async fn revoke_api_key(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        access::revoke(self, scope, id, by).await
+    }
+
+    async fn note_api_key_uses(&self, uses: &[(String, Timestamp)]) -> Result<()> {
+        access::note_uses(self, uses).await
+    }
+
+    async fn setting(&self, name: &str) -> Result<Option<String>> {
+        access::setting(self, name).await
+    }
+
+    async fn set_setting_if_absent(&self, name: &str, value: &str) -> Result<String> {
+        access::set_setting_if_absent(self, name, value).await
     }
 
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {

@@ -29,6 +29,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(8, "0008_keys"),
     migration!(9, "0009_quotas"),
     migration!(10, "0010_health"),
+    migration!(11, "0011_outside"),
 ];
 
 /// Where the versions are kept. Made before the first migration, so that it is there to be asked.

@@ -232,7 +232,19 @@ async fn the_tenants_role_can_only_read() {
         rig.behind_refused(&format!("lock table {table} in share row exclusive mode")).await;
         rig.behind_refused(&format!("alter table {table} disable row level security")).await;
     }
-    for table in ["lease", "counter_delta", "node", "slot", "line", "tenant_line", "job_key", "checkpoint", "expiry"] {
+    for table in [
+        "lease",
+        "counter_delta",
+        "node",
+        "slot",
+        "line",
+        "tenant_line",
+        "job_key",
+        "checkpoint",
+        "expiry",
+        "setting",
+        "api_key",
+    ] {
         rig.behind_refused(&format!("select * from windlass.{table}")).await;
     }
     // A forged row, and someone else's job moved into the own tenant.
@@ -315,7 +327,7 @@ async fn the_catalog_has_no_hole() {
         where c.relnamespace = 'windlass'::regnamespace and i.indisunique and not c.relispartition
           and not exists (select 1 from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any (i.indkey)
                           and a.attname in ('tenant_id', 'id', 'lease_id', 'node_id', 'slot', 'version', 'target'))
-          and c.relname not in ('line', 'schema_object')";
+          and c.relname not in ('line', 'schema_object', 'setting')";
     assert_eq!(rig.names(oracles).await, [""; 0], "a duplicate would tell of another tenant");
     let roles = "select rolname::text from pg_roles where rolname in ('windlass_app', 'windlass_engine')
                  and (rolsuper or rolbypassrls or rolcanlogin or rolcreaterole or rolcreatedb or rolreplication)";

@@ -32,6 +32,7 @@ mod quota;
 mod submit;
 
 // Around it.
+mod access;
 mod examine;
 mod keys;
 mod maintain;
@@ -51,13 +52,13 @@ use rusqlite::Connection;
 use tokio::sync::Notify;
 use windlass_core::health::{Checkup, Finding};
 use windlass_core::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence,
+    Finish, Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
+    Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock, TenantId,
-    TenantUse, Timestamp,
+    ApiKey, Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock,
+    TenantId, TenantUse, Timestamp,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
@@ -503,6 +504,39 @@ impl Store for SqliteStore {
 
     async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
         self.write(move |conn, _| keys::destroy(conn, tenant)).await
+    }
+
+    async fn add_api_key(&self, record: ApiKeyRecord) -> Result<ApiKey> {
+        self.write(move |conn, state| access::add(conn, state, record)).await
+    }
+
+    async fn api_keys(&self, scope: Scope) -> Result<Vec<ApiKey>> {
+        self.read(move |conn, _| access::list(conn, scope)).await
+    }
+
+    async fn find_api_keys(&self, ids: &[String]) -> Result<Vec<ApiKeyRecord>> {
+        let ids = ids.to_vec();
+        self.read(move |conn, _| access::find(conn, &ids)).await
+    }
+
+    async fn revoke_api_key(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        let (id, by) = (id.to_owned(), by.to_owned());
+        self.write(move |conn, state| access::revoke(conn, state, scope, &id, &by)).await
+    }
+
+    async fn note_api_key_uses(&self, uses: &[(String, Timestamp)]) -> Result<()> {
+        let uses = uses.to_vec();
+        self.write(move |conn, _| access::note_uses(conn, &uses)).await
+    }
+
+    async fn setting(&self, name: &str) -> Result<Option<String>> {
+        let name = name.to_owned();
+        self.read(move |conn, _| access::setting(conn, &name)).await
+    }
+
+    async fn set_setting_if_absent(&self, name: &str, value: &str) -> Result<String> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        self.write(move |conn, _| access::set_setting_if_absent(conn, &name, &value)).await
     }
 
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {

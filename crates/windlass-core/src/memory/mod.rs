@@ -2,6 +2,7 @@
 //! what [`Store`] promises. Called by the service and the runtime. Never waits while its state is locked, and writes
 //! nothing to disk.
 
+mod access;
 mod entry;
 mod index;
 mod ready;
@@ -16,6 +17,7 @@ use async_trait::async_trait;
 use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 
+use crate::access::ApiKey;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{JobError, Reason};
 use crate::id::{JobId, MachineSlot};
@@ -24,10 +26,10 @@ use crate::payload::Payload;
 use crate::priority::Band;
 use crate::quota::{Amount, Bucket, Quota, Quotas, TenantUse, admit};
 use crate::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
-    Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue, Whereabouts,
-    WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence,
+    Finish, Finished, Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    ProgressReport, Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition,
+    WaitingQueue, Whereabouts, WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
 
@@ -257,6 +259,48 @@ impl Store for MemoryStore {
         Ok(self.step(|state, _| state.data_keys.range_mut(of_tenant).filter_map(|(_, key)| key.wrapped.take()).count()))
     }
 
+    async fn add_api_key(&self, record: ApiKeyRecord) -> Result<ApiKey> {
+        self.step(|state, now| {
+            let key = state.access.add(record, now)?;
+            let (tenant, detail) = ((!key.all_tenants).then_some(key.tenant), key.summary());
+            state.write_audit(now, &key.created_by, tenant, "KEY_CREATED", &key.id, Some(detail));
+            Ok(key)
+        })
+    }
+
+    async fn api_keys(&self, scope: Scope) -> Result<Vec<ApiKey>> {
+        Ok(self.step(|state, _| state.access.list(scope)))
+    }
+
+    async fn find_api_keys(&self, ids: &[String]) -> Result<Vec<ApiKeyRecord>> {
+        Ok(self.step(|state, _| state.access.find(ids)))
+    }
+
+    async fn revoke_api_key(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        Ok(self.step(|state, now| match state.access.revoke(scope, id, now) {
+            Some(key) => {
+                let tenant = (!key.all_tenants).then_some(key.tenant);
+                state.write_audit(now, by, tenant, "KEY_REVOKED", id, Some(key.summary()));
+                true
+            }
+            None => false,
+        }))
+    }
+
+    async fn note_api_key_uses(&self, uses: &[(String, Timestamp)]) -> Result<()> {
+        self.step(|state, _| state.access.note_uses(uses));
+        Ok(())
+    }
+
+    async fn setting(&self, name: &str) -> Result<Option<String>> {
+        Ok(self.step(|state, _| state.access.settings.get(name).cloned()))
+    }
+
+    async fn set_setting_if_absent(&self, name: &str, value: &str) -> Result<String> {
+        Ok(self
+            .step(|state, _| state.access.settings.entry(name.to_owned()).or_insert_with(|| value.to_owned()).clone()))
+    }
+
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
         self.step(|state, now| {
             state.set_quota(of, quota, by, now);
@@ -319,6 +363,7 @@ struct State {
     pauses: BTreeMap<PauseTarget, Pause>,
     audit: Vec<AuditEntry>,
     data_keys: BTreeMap<(TenantId, u32), DataKeyRecord>,
+    access: access::Access,
     nodes_made: i64,
     slots: Slots,
     quotas: Arc<Quotas>,

@@ -241,6 +241,9 @@ begin
     grant select on windlass.job, windlass.outcome, windlass.ready, windlass.scheduled, windlass.gated, windlass.key_holder,
         windlass.event, windlass.progress, windlass.pause, windlass.audit, windlass.counter, windlass.job_status_v
         to windlass_app;
+    -- All but the hash.
+    grant select (id, tenant_id, home, name, acts_as, rights, created_at, created_by, expires_at, revoked_at, last_used_at)
+        on windlass.api_key to windlass_app;
     revoke execute on all functions in schema windlass from public;
     grant execute on function windlass.tenant(), windlass.is_own(bigint), windlass.check_own(bigint),
         windlass.own_running(bigint[]), windlass.own_deltas(), windlass.running(bigint[]), windlass.deltas(uuid)

@@ -2,6 +2,7 @@
 //! driven through the public API. Store crates hold only the call to `behaviour_tests!`. The store-level twin is
 //! `conformance`.
 
+mod access;
 mod failing;
 mod limits;
 mod ordering;
@@ -11,6 +12,7 @@ mod sealing;
 mod steering;
 mod submitting;
 
+pub use access::*;
 pub use failing::*;
 pub use limits::*;
 pub use ordering::*;
@@ -103,6 +105,9 @@ macro_rules! for_each_behaviour {
             a_noisy_tenant_is_held_to_its_quota_and_holds_nobody_up ["BEY-8", "ORD-3"],
             only_the_tenant_beyond_its_quota_is_refused ["BEY-8", "SUB-4"],
             a_tenant_at_its_cap_waits_and_why_says_so ["BEY-8", "BEY-1"],
+            an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
+            a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
+            an_api_key_expires_and_tells_when_it_was_used ["API-3"],
         }
     };
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use windlass_core::store::Store;
 
+mod access;
 mod failing;
 mod keys;
 pub mod model;
@@ -313,13 +314,19 @@ suite! { $
         the_jobs_of_a_lost_node_free_the_cap ["BEY-8" "RUN-5"]
         a_larger_share_gets_more_turns ["BEY-8" "ORD-3"]
     ;
+    access:
+        api_keys_read_back_in_their_scope ["API-3" "SEC-1"]
+        a_revoked_api_key_stays_revoked ["API-3" "OPS-5" "SEC-1"]
+        the_last_use_of_an_api_key_moves_on ["API-3"]
+        a_setting_is_set_once ["API-3"]
+    ;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 8] = [
+    const SOURCES: [&str; 9] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
@@ -328,6 +335,7 @@ mod tests {
         include_str!("time.rs"),
         include_str!("keys.rs"),
         include_str!("quotas.rs"),
+        include_str!("access.rs"),
     ];
 
     /// The doc comment right above `pub(super) async fn name(`.

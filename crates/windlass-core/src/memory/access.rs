@@ -1,0 +1,52 @@
+//! What the memory store keeps besides jobs for callers from outside: API keys and settings. Used by `memory`, which
+//! writes the audit entries. Never sees a secret.
+
+use std::collections::BTreeMap;
+
+use crate::access::ApiKey;
+use crate::clock::Timestamp;
+use crate::store::{API_KEYS_LISTED, ApiKeyRecord, Error, Result};
+use crate::tenant::Scope;
+
+#[derive(Default)]
+pub(super) struct Access {
+    /// In the order in which they were made.
+    keys: Vec<ApiKeyRecord>,
+    pub(super) settings: BTreeMap<String, String>,
+}
+
+impl Access {
+    pub(super) fn add(&mut self, mut record: ApiKeyRecord, now: Timestamp) -> Result<ApiKey> {
+        if self.keys.iter().any(|known| known.key.id == record.key.id) {
+            return Err(Error::Internal(format!("there is already an API key {}", record.key.id)));
+        }
+        record.key.created_at = now;
+        self.keys.push(record.clone());
+        Ok(record.key)
+    }
+
+    pub(super) fn list(&self, scope: Scope) -> Vec<ApiKey> {
+        let keys = self.keys.iter().rev().map(|record| &record.key);
+        keys.filter(|key| key.is_in(scope)).take(API_KEYS_LISTED).cloned().collect()
+    }
+
+    pub(super) fn find(&self, ids: &[String]) -> Vec<ApiKeyRecord> {
+        self.keys.iter().filter(|record| ids.contains(&record.key.id)).cloned().collect()
+    }
+
+    /// The key, if it was not revoked before.
+    pub(super) fn revoke(&mut self, scope: Scope, id: &str, now: Timestamp) -> Option<ApiKey> {
+        let mut keys = self.keys.iter_mut().map(|record| &mut record.key);
+        let key = keys.find(|key| key.id == id && key.is_in(scope) && key.revoked_at.is_none())?;
+        key.revoked_at = Some(now);
+        Some(key.clone())
+    }
+
+    pub(super) fn note_uses(&mut self, uses: &[(String, Timestamp)]) {
+        for (id, at) in uses {
+            if let Some(record) = self.keys.iter_mut().find(|record| record.key.id == *id) {
+                record.key.last_used_at = record.key.last_used_at.max(Some(*at));
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+-- A shared value.
+select value from windlass.setting where name = $1
