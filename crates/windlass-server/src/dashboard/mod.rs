@@ -10,3 +10,13 @@ mod shell;
 mod urls;
 mod views;
 mod words;
+
+use axum::Router;
+use axum::routing::get;
+
+use crate::App;
+
+/// The pages, each behind what it needs.
+pub(crate) fn router(_app: &App) -> Router<App> {
+    Router::new().route("/assets/{name}", get(assets::serve))
+}

@@ -83,7 +83,7 @@ pub(crate) fn filter_bar(shell: &Shell, path: &str, filter: &str, columns: &str,
             form.filter method="get" action=(shell.urls.path(path)) role="search" data-filter {
                 (parts::icon("search"))
                 input #filter type="search" name="q" value=(filter) autocomplete="off" spellcheck="false" autocapitalize="off"
-                    list="filter-terms" aria-label="Filter" placeholder="handler:mail.send status:retrying tag:vip error:\"time out\" created<1h";
+                    list="filter-terms" aria-label="Filter" placeholder="handler:mail.send status:retrying tag:vip error:\"time out\" created>1h";
                 datalist #filter-terms { @for term in suggestions { option value=(term) {} } }
                 @if !columns.is_empty() { input type="hidden" name="cols" value=(columns); }
                 button type="submit" { "Filter" }
