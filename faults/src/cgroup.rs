@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use windlass_testkit::servers::PostgresServer;
@@ -29,15 +30,22 @@ pub fn lack() -> Option<String> {
 pub struct Group {
     kind: &'static str,
     dir: PathBuf,
+    limit: Limit,
+}
+
+/// What a group has little of.
+enum Limit {
+    Processor,
+    Disk { bytes: u64 },
 }
 
 impl Group {
-    fn make(kind: &'static str) -> Result<Group> {
+    fn make(kind: &'static str, limit: Limit) -> Result<Group> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("windlass-faults-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let dir = root(kind).join(name);
         fs::create_dir(&dir).with_context(|| format!("make {}", dir.display()))?;
-        Ok(Group { kind, dir })
+        Ok(Group { kind, dir, limit })
     }
 
     fn set(&self, name: &str, value: &str) -> Result<()> {
@@ -46,7 +54,7 @@ impl Group {
 
     /// So many percent of one processor for all of them together.
     pub fn of_processor(percent: u32) -> Result<Group> {
-        let group = Group::make("cpu")?;
+        let group = Group::make("cpu", Limit::Processor)?;
         group.set("cpu.cfs_period_us", "100000")?;
         group.set("cpu.cfs_quota_us", &(percent * 1_000).to_string())?;
         Ok(group)
@@ -57,10 +65,35 @@ impl Group {
         let device = fs::metadata(path)?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         ensure!(major != 0, "{} is not on a disk of its own", path.display());
-        let group = Group::make("blkio")?;
+        let group = Group::make("blkio", Limit::Disk { bytes })?;
         group.set("blkio.throttle.write_bps_device", &format!("{major}:{minor} {bytes}"))?;
         group.set("blkio.throttle.write_iops_device", &format!("{major}:{minor} {writes}"))?;
         Ok(group)
+    }
+
+    /// Whether the limit has held its processes back since they were put into the group `over` ago, in words too.
+    pub fn held_back(&self, over: Duration) -> Result<(String, bool)> {
+        match &self.limit {
+            Limit::Processor => {
+                let stat = self.get("cpu.stat")?;
+                let of = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+                let (periods, throttled) = (of("nr_periods").unwrap_or(0), of("nr_throttled").unwrap_or(0));
+                Ok((format!("in {throttled} of {periods} periods"), throttled > 0))
+            }
+            Limit::Disk { bytes } => {
+                let written = self.get("blkio.throttle.io_service_bytes")?;
+                let written =
+                    written.lines().filter_map(|line| line.split_once(" Write ")?.1.trim().parse::<u64>().ok());
+                let per_second = (written.sum::<u64>() as f64 / over.as_secs_f64()) as u64;
+                // A little more than allowed, because the kernel hands room out in slices.
+                let holds = per_second > 0 && per_second <= bytes + bytes / 4;
+                Ok((format!("{per_second} of {bytes} bytes a second"), holds))
+            }
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<String> {
+        fs::read_to_string(self.dir.join(name)).with_context(|| format!("read {name}"))
     }
 
     /// Puts a server into the group: all that it has started, and all that it will start.
@@ -87,7 +120,7 @@ impl Drop for Group {
             if fs::remove_dir(&self.dir).is_ok() {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

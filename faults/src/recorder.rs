@@ -8,13 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass::health::{Checkup, Finding, HeldSnapshot};
 use windlass::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence, Finish, Finished,
-    Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
+    Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
     ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass::{
-    HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Quota, Quotas, Scope, Start, TenantId, TenantUse,
-    Timestamp,
+    Edit, HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Quota, Quotas, Scope, Start, TenantId,
+    TenantUse, Timestamp,
 };
 
 use crate::event::{FinishEnd, Held, What};
@@ -191,6 +191,9 @@ impl Store for Recorder {
     }
     async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool> {
         self.store.mark_replayed(scope, id, by, as_job, keep).await
+    }
+    async fn edit(&self, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply> {
+        self.store.edit(scope, id, by, edit).await
     }
     async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool> {
         self.store.purge(scope, id, by).await

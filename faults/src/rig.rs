@@ -9,7 +9,9 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rustix::process::Signal;
 use tokio_postgres::{Client, NoTls};
-use windlass::postgres::PgStore;
+use windlass::health::{Checkup, Finding};
+use windlass::postgres::{PgOptions, PgStore};
+use windlass::store::Store;
 use windlass_testkit::servers::{PgBouncer, PostgresServer};
 
 use crate::child::{Command, Load, Order, SIDE_TABLE, Settings, Task};
@@ -249,6 +251,15 @@ impl Rig {
     /// A connection of the harness's own, with nothing in between.
     pub async fn sql(&self) -> Result<Client> {
         connect(&self.admin_url).await
+    }
+
+    /// What `windlass doctor` finds when it looks at the database.
+    pub async fn findings(&self) -> Result<Vec<Finding>> {
+        let store = PgStore::connect_with(PgOptions::new(&self.admin_url)?.migrate(false)).await?;
+        let mut checkup = Checkup::default();
+        checkup.held_after = Duration::from_secs(1);
+        checkup.lease = self.settings.lease;
+        Ok(store.examine(&checkup).await?)
     }
 
     /// The file of a SQLite store.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::error::InvalidInput;
-use crate::job::{JobFilter, Page};
+use crate::filter::JobFilter;
+use crate::job::Page;
 use crate::lifecycle::MAX_RECOVERIES;
 use crate::payload::MAX_DEPTH;
 use crate::priority::BandPolicy;
@@ -204,17 +205,7 @@ impl Limits {
     }
 
     pub(crate) fn check_filter(&self, filter: &JobFilter) -> Result<(), InvalidInput> {
-        let terms = filter.terms();
-        if terms > self.filter_terms {
-            return Err(InvalidInput::new("filter", format!("{terms} conditions, at most {}", self.filter_terms)));
-        }
-        let texts = [
-            ("handler", &filter.handler),
-            ("tag", &filter.tag),
-            ("correlation_id", &filter.correlation_id),
-            ("reason", &filter.reason),
-        ];
-        texts.into_iter().try_for_each(|(field, text)| check_text(field, text.as_deref().unwrap_or(""), self.key_bytes))
+        filter.check(self)
     }
 
     /// What people write about an act.

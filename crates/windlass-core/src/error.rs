@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::failures::Signature;
 use crate::id::JobId;
 use crate::job::Status;
 use crate::quota::QuotaExceeded;
@@ -176,6 +177,9 @@ pub struct JobError {
     pub details: Option<serde_json::Value>,
     /// What the handler wants to happen next.
     pub kind: ErrorKind,
+    /// What groups it with its like (BEY-3). Set when the error is stored; what a handler sets is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Signature>,
 }
 
 /// What follows a failed attempt.
@@ -196,6 +200,10 @@ pub enum ErrorKind {
 }
 
 impl JobError {
+    fn new(code: impl Into<String>, message: impl fmt::Display, kind: ErrorKind) -> Self {
+        JobError { code: code.into(), message: message.to_string(), details: None, kind, signature: None }
+    }
+
     /// A failure that may go away by itself.
     pub fn retryable(message: impl fmt::Display) -> Self {
         JobError::of(Reason::Processing, message)
@@ -203,23 +211,23 @@ impl JobError {
 
     /// A failure that no retry will cure; the job becomes a dead letter at once.
     pub fn terminal(code: impl Into<String>, message: impl fmt::Display) -> Self {
-        JobError { code: code.into(), message: message.to_string(), details: None, kind: ErrorKind::Terminal }
+        JobError::new(code, message, ErrorKind::Terminal)
     }
 
     /// A failure with a built-in reason; whether it is retried follows from the reason.
     pub fn of(reason: Reason, message: impl fmt::Display) -> Self {
         let kind = if reason.retryable() { ErrorKind::Retryable } else { ErrorKind::Terminal };
-        JobError { code: reason.as_str().into(), message: message.to_string(), details: None, kind }
+        JobError::new(reason.as_str(), message, kind)
     }
 
     /// Run again after `delay`; costs no attempt (ERR-7).
     pub fn snooze(delay: Duration) -> Self {
-        JobError { code: "snoozed".into(), message: String::new(), details: None, kind: ErrorKind::Snooze(delay) }
+        JobError::new("snoozed", "", ErrorKind::Snooze(delay))
     }
 
     /// Give up for good, without a dead letter (ERR-7).
     pub fn discard(message: impl fmt::Display) -> Self {
-        JobError { code: "discarded".into(), message: message.to_string(), details: None, kind: ErrorKind::Discard }
+        JobError::new("discarded", message, ErrorKind::Discard)
     }
 
     /// Asks for a retry no earlier than `delay` from now, as a `Retry-After` header does.

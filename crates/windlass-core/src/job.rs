@@ -112,6 +112,8 @@ impl Status {
         match (self, next) {
             (Running, Running) => false,
             (Pending | Scheduled | Retrying | Blocked | Suspended, Canceled | Pending | Blocked) => self != next,
+            // Given a start that lies ahead.
+            (Pending | Blocked, Scheduled) => true,
             (Pending, Running) => true,
             (Running, _) => true,
             // Replay in place.
@@ -504,7 +506,7 @@ pub struct JobRecord {
     pub recoveries: u16,
     /// When it was submitted.
     pub created_at: Timestamp,
-    /// When it is due, if that lies ahead or lay ahead at the submit.
+    /// When it is due, if that lies ahead or lay ahead at the submit or at an edit.
     pub run_at: Option<Timestamp>,
     /// When its last attempt started.
     pub started_at: Option<Timestamp>,
@@ -607,7 +609,7 @@ pub struct HistoryEntry {
     pub started_at: Option<Timestamp>,
     /// The error, for entries that end an attempt badly.
     pub error: Option<JobError>,
-    /// Anything else: who canceled, replayed as what, snoozed until when.
+    /// Anything else: who canceled or edited, replayed as what, snoozed until when.
     pub note: Option<String>,
 }
 
@@ -615,86 +617,6 @@ impl HistoryEntry {
     /// An entry with nothing but time, status and attempt.
     pub fn new(at: Timestamp, status: Status, attempt: u16) -> Self {
         HistoryEntry { at, status, attempt, node: None, started_at: None, error: None, note: None }
-    }
-}
-
-/// Which jobs a list shows (OPS-1). Empty means all.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct JobFilter {
-    /// This handler's.
-    pub handler: Option<String>,
-    /// In one of these states.
-    pub statuses: Vec<Status>,
-    /// Submitted at or after.
-    pub created_after: Option<Timestamp>,
-    /// Submitted before.
-    pub created_before: Option<Timestamp>,
-    /// Of this batch.
-    pub batch: Option<BatchId>,
-    /// With this label.
-    pub tag: Option<String>,
-    /// With this correlation id.
-    pub correlation_id: Option<String>,
-    /// Ended for this reason, such as `max_retries`.
-    pub reason: Option<String>,
-    /// Dead letters that have, or have not, been replayed.
-    pub replayed: Option<bool>,
-}
-
-impl JobFilter {
-    /// Everything.
-    pub fn all() -> Self {
-        JobFilter::default()
-    }
-
-    /// Only jobs of `handler`.
-    #[must_use]
-    pub fn handler(mut self, handler: impl Into<String>) -> Self {
-        self.handler = Some(handler.into());
-        self
-    }
-
-    /// Also jobs in `status`.
-    #[must_use]
-    pub fn status(mut self, status: Status) -> Self {
-        self.statuses.push(status);
-        self
-    }
-
-    /// Only jobs with the label `tag`.
-    #[must_use]
-    pub fn tag(mut self, tag: impl Into<String>) -> Self {
-        self.tag = Some(tag.into());
-        self
-    }
-
-    /// How many conditions it has; each wanted status is one.
-    pub fn terms(&self) -> usize {
-        let set = [
-            self.handler.is_some(),
-            self.created_after.is_some(),
-            self.created_before.is_some(),
-            self.batch.is_some(),
-            self.tag.is_some(),
-            self.correlation_id.is_some(),
-            self.reason.is_some(),
-            self.replayed.is_some(),
-        ];
-        self.statuses.len() + set.into_iter().filter(|set| *set).count()
-    }
-
-    /// Whether `record` passes. Stores that filter in SQL must agree with this.
-    pub fn matches(&self, record: &JobRecord) -> bool {
-        self.handler.as_ref().is_none_or(|h| *h == record.handler)
-            && (self.statuses.is_empty() || self.statuses.contains(&record.status))
-            && self.created_after.is_none_or(|t| record.created_at >= t)
-            && self.created_before.is_none_or(|t| record.created_at < t)
-            && self.batch.is_none_or(|b| record.batch == Some(b))
-            && self.tag.as_ref().is_none_or(|t| record.tags.contains(t))
-            && self.correlation_id.as_ref().is_none_or(|c| record.correlation_id.as_ref() == Some(c))
-            && self.reason.as_ref().is_none_or(|r| record.reason.as_ref() == Some(r))
-            && self.replayed.is_none_or(|r| record.replayed.is_some() == r)
     }
 }
 

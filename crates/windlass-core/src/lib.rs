@@ -6,6 +6,7 @@
 // What a job is.
 mod clock;
 mod error;
+mod filter;
 mod id;
 mod job;
 mod payload;
@@ -41,6 +42,9 @@ mod crypt;
 
 // What people do with it.
 mod access;
+pub mod edit;
+mod bulk;
+pub mod failures;
 mod lookup;
 mod replay;
 mod service;
@@ -51,17 +55,21 @@ mod why;
 pub use access::{ApiKey, NewApiKey, Right, Rights, SecretHash};
 #[cfg(feature = "encryption")]
 pub use async_trait::async_trait;
+pub use bulk::{Bulk, BulkAction, BulkId, BulkOptions, BulkProgress, BulkState, FailingLimit, Preview};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use config::{Config, DEFAULT_QUEUE, DEFAULT_RETENTION, Limits};
 pub use context::JobContext;
 #[cfg(feature = "encryption")]
 pub use crypt::{DataKey, Encryption, EnvKeys, Envelope, FileKeys, KeyOf, KeyProvider, LocalKeys};
+pub use edit::Edit;
 pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
+pub use failures::{FAILURES_LOOKED_AT, FailureGroup, Signature, normalise, signature};
+pub use filter::{InputTerm, JobFilter};
 pub use handler::{HandlerOptions, JobHandler};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
 pub use job::{
-    BatchId, Callback, ClaimedJob, HistoryEntry, JobFilter, JobRecord, JobSpec, NewJob, Page, Progress, Replayed,
-    Start, Status, SubmitOptions, Unique, UniqueWithin,
+    BatchId, Callback, ClaimedJob, HistoryEntry, JobRecord, JobSpec, NewJob, Page, Progress, Replayed, Start, Status,
+    SubmitOptions, Unique, UniqueWithin,
 };
 pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};

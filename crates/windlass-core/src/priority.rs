@@ -57,6 +57,31 @@ impl Band {
     /// All, most urgent first.
     pub const ALL: [Band; 4] = [Band::Critical, Band::High, Band::Normal, Band::Low];
 
+    /// The stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Band::Critical => "critical",
+            Band::High => "high",
+            Band::Normal => "normal",
+            Band::Low => "low",
+        }
+    }
+
+    /// Reads a name.
+    pub fn parse(text: &str) -> Option<Band> {
+        Band::ALL.into_iter().find(|band| band.as_str() == text)
+    }
+
+    /// The lowest and the highest priority of this band.
+    pub fn priorities(self) -> (Priority, Priority) {
+        match self {
+            Band::Critical => (Priority::CRITICAL, Priority(i16::MAX)),
+            Band::High => (Priority::HIGH, Priority(Priority::CRITICAL.0 - 1)),
+            Band::Normal => (Priority::NORMAL, Priority(Priority::HIGH.0 - 1)),
+            Band::Low => (Priority(i16::MIN), Priority(Priority::NORMAL.0 - 1)),
+        }
+    }
+
     /// The place of this band in [`Band::ALL`].
     pub fn index(self) -> usize {
         self as usize
@@ -158,5 +183,9 @@ mod tests {
         let bands: Vec<Band> = [25, 20, 19, 10, 9, 0, -1, -50].map(|p| Priority(p).band()).into();
         use Band::*;
         assert_eq!(bands, [Critical, Critical, High, High, Normal, Normal, Low, Low]);
+        for band in Band::ALL {
+            let (lowest, highest) = band.priorities();
+            assert_eq!((lowest.band(), highest.band(), Band::parse(band.as_str())), (band, band, Some(band)));
+        }
     }
 }

@@ -1,11 +1,10 @@
 //! Paced replay of dead letters (ERR-4, BEY-2): so many first, so many per second, and a stop when too many fail again.
-//! Called by the service's users; built from its public calls.
+//! Called by the service's users who want to wait for it; the pacing is that of `bulk`.
 
-use std::time::Duration;
-
+use crate::bulk::{BulkAction, BulkOptions, BulkState};
 use crate::error::Error;
+use crate::filter::JobFilter;
 use crate::id::JobId;
-use crate::job::{JobFilter, Page, Status};
 use crate::service::JobService;
 use crate::tenant::SecurityContext;
 
@@ -66,60 +65,28 @@ pub struct ReplayReport {
 }
 
 impl JobService {
-    /// Replays the caller's dead letters that pass `filter`, oldest page last, at the given pace.
+    /// Replays the caller's dead letters that pass `filter`, newest first, at the given pace: the bulk action
+    /// [`BulkAction::Replay`], waited for.
     pub async fn replay_many(
         &self,
         ctx: &SecurityContext,
         filter: &JobFilter,
         pace: Pace,
     ) -> Result<ReplayReport, Error> {
-        let mut report = ReplayReport::default();
-        let mut page = Page::first(Page::MAX.min(pace.limit.max(1)));
-        let mut ticks = pace.per_second.map(|rate| tokio::time::interval(Duration::from_secs_f64(1.0 / rate)));
-        while report.replayed.len() < pace.limit {
-            let letters = self.dead_letters(ctx, filter.clone(), page).await?;
-            let Some(last) = letters.last() else { break };
-            page = page.after(last.id);
-            for letter in letters {
-                if report.replayed.len() >= pace.limit {
-                    break;
-                }
-                if let Some(ticks) = &mut ticks {
-                    ticks.tick().await;
-                }
-                if self.too_many_fail(ctx, &pace, &mut report).await? {
-                    report.stopped = true;
-                    return Ok(report);
-                }
-                match self.replay(ctx, letter.id).await {
-                    Ok(()) => report.replayed.push(letter.id),
-                    // Somebody else replayed or purged it meanwhile.
-                    Err(Error::Conflict { .. } | Error::NotFound(_)) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        self.too_many_fail(ctx, &pace, &mut report).await?;
-        Ok(report)
+        let filter = JobFilter { statuses: Vec::new(), ..filter.clone() };
+        let (end, replayed) = self.bulk_here(ctx, &filter, BulkAction::Replay, pace.into()).await?;
+        let stopped = end.state == BulkState::Stopped;
+        Ok(ReplayReport { replayed, failed_again: end.failed_again as usize, stopped })
     }
+}
 
-    async fn too_many_fail(
-        &self,
-        ctx: &SecurityContext,
-        pace: &Pace,
-        report: &mut ReplayReport,
-    ) -> Result<bool, Error> {
-        if pace.max_failing >= 1.0 {
-            return Ok(false);
+impl From<Pace> for BulkOptions {
+    fn from(pace: Pace) -> Self {
+        let mut options = BulkOptions::default().cap(pace.limit.clamp(1, BulkOptions::MAX_CAP));
+        options.per_second = pace.per_second;
+        match pace.max_failing < 1.0 {
+            true => options.stop_when_failing(pace.max_failing, pace.judge_after),
+            false => options,
         }
-        let (mut ended, mut failed) = (0, 0);
-        for ids in report.replayed.chunks(Page::MAX) {
-            for record in self.store().get(ctx.scope(), ids).await? {
-                ended += usize::from(record.status.is_terminal() || record.status == Status::Retrying);
-                failed += usize::from(matches!(record.status, Status::DeadLettered | Status::Retrying));
-            }
-        }
-        report.failed_again = failed;
-        Ok(ended >= pace.judge_after && failed as f64 > pace.max_failing * ended as f64)
     }
 }

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::context::{Attempt, JobContext, Stop};
 use crate::error::{JobError, Reason};
+use crate::failures::sign;
 use crate::finish::Ended;
 use crate::handler::{CallbackInput, Registered};
 use crate::id::JobId;
@@ -199,6 +200,7 @@ impl Worker {
         transition: Transition,
         sealer: Option<&Sealer>,
     ) {
+        let transition = sign(&job.handler, job.spec.sealed, sealer, transition);
         let open = sealer.map(|_| transition.clone());
         let finish = self.finish_of(job, ran, transition, sealer);
         let watch = self.suspect_watch(job);

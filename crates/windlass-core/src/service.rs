@@ -12,15 +12,17 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::bulk::Bulks;
 use crate::clock::Timestamp;
 use crate::config::{Config, DEFAULT_QUEUE, Limits};
 use crate::context::{JobContext, Stop};
 use crate::error::{BadItem, Error, InvalidInput, JobError};
+use crate::filter::JobFilter;
 use crate::finish::Finisher;
 use crate::handler::{Function, HandlerOptions, JobHandler, Registry, Typed};
 use crate::health::HeldSnapshot;
 use crate::id::JobId;
-use crate::job::{BatchId, ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Status, SubmitOptions};
+use crate::job::{BatchId, ClaimedJob, HistoryEntry, JobRecord, NewJob, Page, Status, SubmitOptions};
 use crate::lifecycle::Outcome;
 use crate::lookup::Lookups;
 use crate::payload::{Payload, dedupe_key};
@@ -47,6 +49,7 @@ struct Inner {
     submitter: Submitter,
     lookups: Lookups,
     local: Arc<LocalJobs>,
+    bulks: Bulks,
     remote_handlers: Vec<String>,
     runtimes: Mutex<Option<Runtimes>>,
 }
@@ -521,9 +524,34 @@ impl JobService {
             let message = format!("only dead letters are replayed, it is {}", record.status);
             return Err(Error::Conflict { job: id, message });
         }
+        let new = self.submit_again(ctx, record, input).await?;
+        let worker = &self.0.worker;
+        let keep = worker.config.replayed_retention;
+        worker.store.mark_replayed(ctx.scope(), id, ctx.actor(), new, keep).await?;
+        Ok(new)
+    }
+
+    /// Submits a job again as a new one linked to it, whatever its status, with its own or another input (BEY-5). The
+    /// first is left as it is. The new job starts now, and has neither its idempotency key nor its unique key.
+    pub async fn clone_job(&self, ctx: &SecurityContext, id: JobId, input: Option<Payload>) -> Result<JobId, Error> {
+        let record = self.get(ctx, id).await?;
+        if record.spec.callback.is_some() {
+            let message = "it is a callback, which belongs to the job it follows".to_owned();
+            return Err(Error::Conflict { job: id, message });
+        }
+        self.submit_again(ctx, record, input).await
+    }
+
+    /// A new job like another one, which it names as its parent.
+    async fn submit_again(
+        &self,
+        ctx: &SecurityContext,
+        record: JobRecord,
+        input: Option<Payload>,
+    ) -> Result<JobId, Error> {
         let input = match input {
             Some(input) => input,
-            None => self.input(ctx, id).await?,
+            None => self.input(ctx, record.id).await?,
         };
         let mut options = SubmitOptions::new().priority(record.priority);
         options.ordering_key = record.ordering_key;
@@ -531,15 +559,12 @@ impl JobService {
         options.batch = record.batch;
         options.correlation_id = record.correlation_id;
         options.spec = record.spec;
-        options.spec.parent = Some(id);
-        // The letter started long ago; its expiry would end the new job before it starts.
+        options.spec.parent = Some(record.id);
+        // The first started long ago; its expiry and a deadline that is over would end the new job before it starts.
         options.spec.expires_at = None;
+        options.spec.deadline_at = options.spec.deadline_at.filter(|at| *at > self.now());
         let job = self.prepare_payload(ctx, &record.handler, input, options).await?;
-        let worker = &self.0.worker;
-        let new = self.0.submitter.submit(vec![job]).await?.pop().expect("one answer for one job").id;
-        let keep = worker.config.replayed_retention;
-        worker.store.mark_replayed(ctx.scope(), id, ctx.actor(), new, keep).await?;
-        Ok(new)
+        Ok(self.0.submitter.submit(vec![job]).await?.pop().expect("one answer for one job").id)
     }
 
     /// Removes an ended job now.
@@ -756,8 +781,12 @@ impl JobService {
         tokio::time::timeout(at_most, quiet).await.is_ok()
     }
 
-    fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Limits {
         &self.0.worker.config.limits
+    }
+
+    pub(crate) fn bulk_list(&self) -> &Bulks {
+        &self.0.bulks
     }
 
     pub(crate) fn worker(&self) -> &Arc<Worker> {
@@ -927,6 +956,7 @@ impl Builder {
             submitter: Submitter::start(worker.store.clone(), worker.clone() as Arc<dyn BornLeased>),
             lookups: Lookups::start(worker.store.clone()),
             local,
+            bulks: Bulks::default(),
             remote_handlers: self.remote_handlers,
             worker,
             runtimes: Mutex::new(None),
@@ -1044,6 +1074,14 @@ impl JobService {
 }
 
 impl Operator {
+    pub(crate) fn service(&self) -> &JobService {
+        &self.0
+    }
+
+    pub(crate) fn scope(&self) -> Scope {
+        self.1
+    }
+
     /// Every tenant's jobs, newest first.
     pub async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Error> {
         self.0.limits().check_page(page)?;

@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{ApiKey, SecretHash};
 use crate::clock::Timestamp;
+use crate::edit::Edit;
 use crate::error::{InvalidInput, JobError};
+use crate::failures::{Failing, failing_by_lists};
+use crate::filter::JobFilter;
 use crate::health::{Checkup, Finding, HeldSnapshot};
 use crate::id::{JobId, MachineSlot};
-use crate::job::{ClaimedJob, HistoryEntry, JobFilter, JobRecord, NewJob, Page, Progress, Status};
+use crate::job::{ClaimedJob, HistoryEntry, JobRecord, NewJob, Page, Progress, Status};
 use crate::payload::Payload;
 use crate::quota::{Quota, QuotaExceeded, Quotas, TenantUse};
 use crate::tenant::{Scope, TenantId};
@@ -92,6 +95,27 @@ pub trait Store: Send + Sync + 'static {
     /// Jobs that pass the filter, newest first.
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>>;
 
+    /// How many jobs pass the filter, counted up to `cap`: for previews, so never more than someone asked for.
+    async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
+        let (mut page, mut counted) = (Page::first(Page::MAX), 0);
+        while counted < cap {
+            page.limit = (cap - counted).min(Page::MAX);
+            let records = self.list(scope, filter, page).await?;
+            counted += records.len();
+            page.before = records.last().map(|record| record.id);
+            if records.len() < page.limit {
+                break;
+            }
+        }
+        Ok(counted as u64)
+    }
+
+    /// Of the jobs that pass the filter, the `newest` dead letters that nobody has replayed, and as many of those that
+    /// wait for a retry (BEY-3); in any order.
+    async fn failing(&self, scope: Scope, filter: &JobFilter, newest: usize) -> Result<Vec<Failing>> {
+        failing_by_lists(self, scope, filter, newest).await
+    }
+
     /// Everything that happened to a job, oldest first; empty if there is none.
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>>;
 
@@ -114,6 +138,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Marks a dead letter as replayed by another job (which the caller has submitted); it is purged after `keep`.
     async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool>;
+
+    /// Changes a waiting job: input, priority and start, as [`after_edit`](crate::edit::after_edit) decides, with an
+    /// entry in its history and `JOB_EDITED` in the audit log. Under the lock of its place: a claim has the job before,
+    /// or all of the edit. Larger input is counted against a quota, never refused.
+    async fn edit(&self, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply>;
 
     /// Removes an ended job now. False if it is not there or has not ended.
     async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool>;
@@ -667,6 +696,19 @@ pub enum ReplayReply {
     NotFound,
 }
 
+/// What an edit did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EditReply {
+    /// The job waits as edited, in this status.
+    Edited(Status),
+    /// It was to start now but waits behind this gate. Nothing was written.
+    Blocked(Gate),
+    /// It runs or has ended. Nothing was written.
+    NotWaiting(Status),
+    /// There is no such job in the scope.
+    NotFound,
+}
+
 /// What can be paused (OPS-4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -722,7 +764,7 @@ pub struct AuditEntry {
     pub actor: String,
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
-    /// What: `JOB_SUBMITTED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
+    /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
     /// `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`.
     pub action: String,
     /// On what: a job id, a pause target, a filter.

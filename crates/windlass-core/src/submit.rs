@@ -45,14 +45,7 @@ pub(crate) fn prepare(
     if queue.starts_with("suspect:") {
         return Err(InvalidInput::new("queue", "names starting with `suspect:` are kept for recovered jobs"));
     }
-    if payload.as_str().len() > limits.payload_bytes {
-        let message = format!("{} bytes, at most {} are allowed", payload.as_str().len(), limits.payload_bytes);
-        return Err(InvalidInput::new("input", message));
-    }
-    // What a payload was checked for before is deep enough for most; only a lower limit needs another look.
-    if limits.json_depth < MAX_DEPTH && nesting(payload.as_str()) > limits.json_depth {
-        return Err(InvalidInput::new("input", format!("nested deeper than {} levels", limits.json_depth)));
-    }
+    check_input(&payload, limits)?;
     let keys = [("idempotency_key", &options.idempotency_key), ("ordering_key", &options.ordering_key)];
     for (field, key) in keys {
         key.as_deref().map_or(Ok(()), |key| check_name(field, key, limits.key_bytes))?;
@@ -87,14 +80,7 @@ pub(crate) fn prepare(
     if options.spec.headers.iter().any(|(name, value)| name.is_empty() || name.contains('\0') || value.contains('\0')) {
         return Err(InvalidInput::new("headers", "an empty name or a NUL character"));
     }
-    let ahead = match options.start {
-        Start::Now => None,
-        Start::After(delay) => Some(delay),
-        Start::At(at) => Some(at.since(now)),
-    };
-    if ahead.is_some_and(|ahead| ahead > limits.max_delay) {
-        return Err(InvalidInput::new("start", "more than ten years ahead"));
-    }
+    check_start(options.start, now, limits)?;
     check_retry(&options.spec.retry)?;
     let mut spec = options.spec;
     spec.user = spec.user.or_else(|| ctx.user.clone());
@@ -121,6 +107,32 @@ pub(crate) fn prepare(
         correlation_id,
         spec,
     })
+}
+
+/// Input: not too long, not too deep.
+pub(crate) fn check_input(payload: &Payload, limits: &Limits) -> Result<(), InvalidInput> {
+    if payload.as_str().len() > limits.payload_bytes {
+        let message = format!("{} bytes, at most {} are allowed", payload.as_str().len(), limits.payload_bytes);
+        return Err(InvalidInput::new("input", message));
+    }
+    // What a payload was checked for before is deep enough for most; only a lower limit needs another look.
+    if limits.json_depth < MAX_DEPTH && nesting(payload.as_str()) > limits.json_depth {
+        return Err(InvalidInput::new("input", format!("nested deeper than {} levels", limits.json_depth)));
+    }
+    Ok(())
+}
+
+/// Starts: not too far ahead.
+pub(crate) fn check_start(start: Start, now: Timestamp, limits: &Limits) -> Result<(), InvalidInput> {
+    let ahead = match start {
+        Start::Now => return Ok(()),
+        Start::After(delay) => delay,
+        Start::At(at) => at.since(now),
+    };
+    match ahead > limits.max_delay {
+        true => Err(InvalidInput::new("start", "more than ten years ahead")),
+        false => Ok(()),
+    }
 }
 
 /// Names and keys: not empty, not too long, no NUL.

@@ -24,6 +24,8 @@ const NOTIFICATIONS_FAIL: f64 = 0.5;
 const HELD_FAIL: Duration = Duration::from_secs(600);
 /// The oldest server that the tests run on.
 const SERVER_LEAST: i32 = 150_000;
+/// Log kept for a slot that nobody reads from which on the disk is in danger.
+const SLOT_FAIL: i64 = 10 << 30;
 /// Objects that are named when the schema has drifted; the rest is counted.
 const DRIFT_NAMED: usize = 5;
 
@@ -55,6 +57,10 @@ pub(crate) async fn examine(store: &PgStore, checkup: &Checkup) -> Result<Vec<Fi
     findings.push(drift(store, &server).await?);
     findings.extend(server.findings());
     findings.push(dead_rows(store).await?);
+    if !server.recovery {
+        let slots = api.query(Access::Read, include_str!("sql/idle_slots.sql"), &[]).await?;
+        findings.extend(idle_slots(&slots.iter().map(|row| (row.get(0), row.get(1))).collect::<Vec<_>>()));
+    }
     // Others than superusers may not see how logins are checked; then there is nothing to say.
     if let Ok(rows) = api.query(Access::Read, include_str!("sql/weak_logins.sql"), &[]).await {
         findings.extend(rows.iter().map(|row| {
@@ -85,6 +91,23 @@ fn snapshots(held: &[HeldSnapshot], after: Duration, server: &Server) -> Vec<Fin
         findings.push(Finding::ok("snapshots", format!("nobody holds one for longer than {} s", after.as_secs())));
     }
     findings
+}
+
+/// Slots that nobody reads: the log that is kept for them fills the disk sooner or later.
+fn idle_slots(slots: &[(String, i64)]) -> Vec<Finding> {
+    if slots.is_empty() {
+        return vec![Finding::ok("slots", "every replication slot is being read")];
+    }
+    let finding = |(slot, kept): &(String, i64)| {
+        let message =
+            format!("nobody reads the replication slot `{slot}`, and {} MiB of log are kept for it", kept >> 20);
+        let fix = HeldSnapshot::new("slot", slot.clone()).fix();
+        match *kept >= SLOT_FAIL {
+            true => Finding::fail("slots", message, fix),
+            false => Finding::warn("slots", message, fix),
+        }
+    };
+    slots.iter().map(finding).collect()
 }
 
 async fn drift(store: &PgStore, server: &Server) -> Result<Finding> {
@@ -388,5 +411,14 @@ mod tests {
             let bad = server.findings().into_iter().filter(|finding| finding.level != Level::Ok);
             assert!(bad.clone().count() == 1 && bad.clone().all(|finding| finding.fix.is_some()), "{check}");
         }
+    }
+
+    #[test]
+    fn a_slot_that_nobody_reads_is_named_with_what_it_keeps() {
+        assert_eq!(idle_slots(&[])[0].level, Level::Ok);
+        let found = idle_slots(&[("standby_2".into(), SLOT_FAIL), ("old".into(), 5 << 20)]);
+        assert_eq!(found.iter().map(|finding| finding.level).collect::<Vec<_>>(), [Level::Fail, Level::Warn]);
+        assert!(found[1].message.contains("`old`") && found[1].message.contains("5 MiB"), "{}", found[1].message);
+        assert!(found[1].fix.as_deref().is_some_and(|fix| fix.contains("pg_drop_replication_slot('old')")));
     }
 }

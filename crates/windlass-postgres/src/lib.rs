@@ -34,16 +34,17 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
+use windlass_core::failures::Failing;
 use windlass_core::fair::Line;
 use windlass_core::health::{Checkup, Finding, HeldSnapshot};
 use windlass_core::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence,
-    Finish, Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
-    Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
+    Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
+    Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
     WrappedKey,
 };
 use windlass_core::{
-    ApiKey, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope,
+    ApiKey, Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope,
     Status, TenantId, TenantUse, Timestamp,
 };
 
@@ -430,6 +431,14 @@ impl Store for PgStore {
         read::list(self, scope, filter, page).await
     }
 
+    async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
+        read::count(self, scope, filter, cap).await
+    }
+
+    async fn failing(&self, scope: Scope, filter: &JobFilter, newest: usize) -> Result<Vec<Failing>> {
+        read::failing(self, scope, filter, newest).await
+    }
+
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         read::history(self, scope, id).await
     }
@@ -456,6 +465,10 @@ impl Store for PgStore {
 
     async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool> {
         steer::mark_replayed(self, scope, id, by, as_job, keep).await
+    }
+
+    async fn edit(&self, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply> {
+        steer::edit(self, scope, id, by, edit).await
     }
 
     async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool> {

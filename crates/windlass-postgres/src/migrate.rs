@@ -29,7 +29,9 @@ const MIGRATIONS: &[Migration] = &[
     migration!(8, "0008_keys"),
     migration!(9, "0009_quotas"),
     migration!(10, "0010_health"),
-    migration!(11, "0011_outside"),
+    migration!(11, "0011_signatures"),
+    migration!(12, "0012_edit_logs_usage"),
+    migration!(13, "0013_outside"),
 ];
 
 /// Where the versions are kept. Made before the first migration, so that it is there to be asked.

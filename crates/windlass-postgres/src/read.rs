@@ -2,8 +2,8 @@
 //! rows of `job` or `outcome`.
 
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
-use uuid::Uuid;
+use tokio_postgres::types::{ToSql, Type};
+use windlass_core::failures::{Failing, failing_filter};
 use windlass_core::store::{Counts, Gate, NodeId, PauseTarget, Result, WaitingQueue, Whereabouts};
 use windlass_core::{
     BatchId, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Priority, Progress, Replayed, Scope, Status,
@@ -105,8 +105,10 @@ pub(crate) async fn input(store: &PgStore, scope: Scope, id: JobId) -> Result<Op
 
 /// Jobs that pass the filter, newest first: first their ids, then their records.
 pub(crate) async fn list(store: &PgStore, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
-    let query = ListQuery::new(scope, filter, page);
-    let rows = store.within(scope).query(&query.sql, &query.params()).await?;
+    let Some(query) = Query::plan(store, scope, filter, page.before, false).await? else { return Ok(Vec::new()) };
+    let limit = page.limit.clamp(1, Page::MAX) as i64;
+    let (sql, params) = query.ids(limit, i64::try_from(page.offset).unwrap_or(i64::MAX));
+    let rows = store.within(scope).query(&sql, &params.list()).await?;
     let ids: Vec<JobId> = rows.iter().map(|row| JobId::from_i64(row.get(0))).collect();
     let mut records = get(store, scope, &ids).await?;
     // A job may have moved on between the two statements.
@@ -116,144 +118,319 @@ pub(crate) async fn list(store: &PgStore, scope: Scope, filter: &JobFilter, page
     Ok(records)
 }
 
+/// How many jobs pass the filter, up to `cap`.
+pub(crate) async fn count(store: &PgStore, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
+    let Some(query) = Query::plan(store, scope, filter, None, false).await? else { return Ok(0) };
+    let (sql, params) = query.count(i64::try_from(cap).unwrap_or(i64::MAX));
+    let rows = store.within(scope).query(&sql, &params.list()).await?;
+    Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).max(0) as u64))
+}
+
+/// The newest dead letters that nobody has replayed, and retrying jobs, that pass the filter.
+pub(crate) async fn failing(store: &PgStore, scope: Scope, filter: &JobFilter, newest: usize) -> Result<Vec<Failing>> {
+    let mut failing = Vec::new();
+    for status in [Status::DeadLettered, Status::Retrying] {
+        let Some(filter) = failing_filter(filter, status) else { continue };
+        let Some(query) = Query::plan(store, scope, &filter, None, true).await? else { continue };
+        let (sql, params) = query.failing(i64::try_from(newest).unwrap_or(i64::MAX));
+        let rows = store.within(scope).query(&sql, &params.list()).await?;
+        failing.extend(rows.iter().map(|row| Failing {
+            job: JobId::from_i64(row.get(0)),
+            handler: row.get(1),
+            status,
+            at: row.get::<_, Option<Time>>(2).map(|time| time.0).unwrap_or_default(),
+            signature: row.get::<_, Option<&str>>(3).and_then(|text| text.parse().ok()),
+            error: row.get::<_, Option<Json<'_>>>(4).map(Json::error),
+        }));
+    }
+    Ok(failing)
+}
+
 /// The statement of a list. Where the statuses asked for live in small tables, those lead; else the jobs do, newest
 /// first: by the primary keys of their weeks, or of one tenant by `job_tenant`.
-struct ListQuery {
-    sql: String,
-    tenant: Option<Uuid>,
-    handler: Option<String>,
-    created_after: Option<Time>,
-    created_before: Option<Time>,
-    batch: Option<i64>,
-    tag: Option<String>,
-    correlation_id: Option<String>,
-    reason: Option<String>,
-    statuses: Vec<i16>,
-    before: Option<i64>,
-    limit: i64,
-    offset: i64,
+struct Query {
+    from: String,
+    joins: String,
+    conditions: Vec<String>,
+    order: &'static str,
+    params: Params,
+}
+
+/// The values of a statement, in the order of their numbers.
+#[derive(Default)]
+struct Params(Vec<(Box<dyn ToSql + Sync + Send>, Type)>);
+
+impl Params {
+    /// Takes a value, and answers with what stands for it in the statement.
+    fn bind(&mut self, value: impl ToSql + Sync + Send + 'static, of: Type) -> String {
+        self.0.push((Box::new(value), of));
+        format!("${}", self.0.len())
+    }
+
+    fn list(&self) -> Vec<Param<'_>> {
+        self.0.iter().map(|(value, of)| (value.as_ref() as &(dyn ToSql + Sync), of.clone())).collect()
+    }
 }
 
 /// A computed status, the same as `record` computes: what has no other place is ready.
 const STATUS: &str = "coalesce(o.status, s.kind, case when g.id is not null then 3::smallint end, \
     case when r.id is not null then 5::smallint end, 0::smallint)";
 
-impl ListQuery {
-    fn new(scope: Scope, filter: &JobFilter, page: Page) -> Self {
-        let leads = filter.statuses.iter().map(|status| lead(*status)).collect::<Option<Vec<_>>>();
-        let leads = leads.filter(|leads| !leads.is_empty());
-        let from = match &leads {
-            Some(leads) => format!(
-                "(select distinct id from ({}) l) x cross join lateral \
-                 (select * from windlass.job where job.id = x.id offset 0) j",
-                leads.join(" union all ")
-            ),
-            None => "windlass.job j".to_owned(),
+/// The last error, the same as `record` finds, but for the successful, which have none.
+const ERROR: &str = "coalesce(o.error, f.error)";
+
+/// The part of a last error called `name`. As the index `outcome_signature` has it, migration 11.
+fn part_of(error: &str, name: &str) -> String {
+    format!("(case when strpos({error}::text, '\\u0000') = 0 then {error} ->> '{name}' end)")
+}
+
+impl Query {
+    /// Decides where to look first. `None` if the filter is of another tenant than the scope, so that nothing passes.
+    async fn plan(
+        store: &PgStore,
+        scope: Scope,
+        filter: &JobFilter,
+        before: Option<JobId>,
+        wants_past: bool,
+    ) -> Result<Option<Query>> {
+        if filter.tenant.is_some_and(|tenant| !scope.covers(tenant)) {
+            return Ok(None);
+        }
+        let by_place = match filter.statuses.contains(&Status::Pending) {
+            // A deep backlog leads nowhere: taking its chunks apart takes longer than meeting its jobs on the way.
+            true => !is_deep(store, scope).await?,
+            false => true,
         };
-        let (order, before) = match leads.is_none() && scope.tenant().is_some() {
+        Ok(Some(Query::new(scope, filter, before, by_place, wants_past)))
+    }
+
+    fn new(scope: Scope, filter: &JobFilter, before: Option<JobId>, by_place: bool, wants_past: bool) -> Query {
+        let mut params = Params::default();
+        let signature = filter.signature.map(|signature| params.bind(signature.to_string(), Type::TEXT));
+        let lead = |status: &Status| lead(*status, signature.as_deref());
+        let leads = filter.statuses.iter().map(lead).collect::<Option<Vec<_>>>();
+        let leads = leads.filter(|leads| by_place && !leads.is_empty());
+        let from = leads.as_deref().map_or("windlass.job j".to_owned(), from_places);
+        let tenant = scope.tenant().or(filter.tenant);
+        let (order, id) = match (&leads, tenant) {
+            (Some(_), _) => ("x.id desc", "x.id"),
             // The expression of job_tenant: one tenant's jobs by id.
-            true => ("(j.id + 0) desc", "(j.id + 0) < $10"),
-            false => ("j.id desc", "j.id < $10"),
+            (None, Some(_)) => ("(j.id + 0) desc", "(j.id + 0)"),
+            (None, None) => ("j.id desc", "j.id"),
         };
         let mut conditions = vec!["(o.purge_at is null or o.purge_at > clock_timestamp())".to_owned()];
-        let mut when = |given: bool, condition: &str| {
-            if given {
-                conditions.push(condition.to_owned());
+        if let Some(before) = before {
+            conditions.push(format!("{id} < {}", params.bind(before.as_i64(), Type::INT8)));
+        }
+        if let Some(tenant) = tenant {
+            conditions.push(format!("j.tenant_id = {}", params.bind(tenant.0, Type::UUID)));
+        }
+        let texts = [
+            ("j.handler =", &filter.handler),
+            ("j.queue =", &filter.queue),
+            ("j.correlation_id =", &filter.correlation_id),
+            ("coalesce(o.reason, g.gate) =", &filter.reason),
+        ];
+        for (condition, text) in texts {
+            if let Some(text) = text {
+                conditions.push(format!("{condition} {}", params.bind(text.clone(), Type::TEXT)));
             }
-        };
-        when(scope.tenant().is_some(), "j.tenant_id = $1");
-        when(filter.handler.is_some(), "j.handler = $2");
-        when(filter.created_after.is_some(), "j.created_at >= $3");
-        when(filter.created_before.is_some(), "j.created_at < $4");
-        when(filter.batch.is_some(), "j.batch_id = $5");
-        when(filter.tag.is_some(), "$6 = any (j.tags)");
-        when(filter.correlation_id.is_some(), "j.correlation_id = $7");
-        when(filter.reason.is_some(), "coalesce(o.reason, g.gate) = $8");
-        when(!filter.statuses.is_empty(), &format!("{STATUS} = any ($9)"));
-        when(page.before.is_some(), before);
-        when(filter.replayed == Some(true), "o.replayed_at is not null");
-        when(filter.replayed == Some(false), "o.replayed_at is null");
+        }
+        if let Some(tag) = &filter.tag {
+            conditions.push(format!("{} = any (j.tags)", params.bind(tag.clone(), Type::TEXT)));
+        }
+        if let Some(after) = filter.created_after {
+            conditions.push(format!("j.created_at >= {}", params.bind(Time(after), Type::TIMESTAMPTZ)));
+        }
+        if let Some(before) = filter.created_before {
+            conditions.push(format!("j.created_at < {}", params.bind(Time(before), Type::TIMESTAMPTZ)));
+        }
+        if let Some(batch) = filter.batch {
+            conditions.push(format!("j.batch_id = {}", params.bind(batch.0.as_i64(), Type::INT8)));
+        }
+        if let Some(band) = filter.priority {
+            let (lowest, highest) = band.priorities();
+            let (lowest, highest) = (params.bind(lowest.0, Type::INT2), params.bind(highest.0, Type::INT2));
+            conditions.push(format!("j.priority between {lowest} and {highest}"));
+        }
+        if let Some(key) = &filter.key {
+            let key = params.bind(key.clone(), Type::TEXT);
+            conditions.push(format!("(j.ordering_key = {key} or j.spec ->> 'idempotency_key' = {key})"));
+        }
+        if !filter.statuses.is_empty() {
+            let codes: Vec<i16> = filter.statuses.iter().map(|status| status.code()).collect();
+            conditions.push(format!("{STATUS} = any ({})", params.bind(codes, Type::INT2_ARRAY)));
+        }
+        match filter.replayed {
+            Some(true) => conditions.push("o.replayed_at is not null".to_owned()),
+            Some(false) => conditions.push("o.replayed_at is null".to_owned()),
+            None => {}
+        }
+        if let Some(node) = filter.node {
+            let node = params.bind(node.0, Type::INT8);
+            conditions.push(format!("coalesce(o.node_id, r.node_id, a.node_id) = {node}"));
+        }
+        if let Some(signature) = &signature {
+            conditions.push(format!("o.status is distinct from 6 and {} = {signature}", part_of(ERROR, "signature")));
+        }
+        if let Some(text) = &filter.error {
+            // Under the collation C only a to z have cases, as in the other stores.
+            let text = params.bind(text.to_ascii_lowercase(), Type::TEXT);
+            let has = |name| format!("position({text} in lower({} collate \"C\")) > 0", part_of(ERROR, name));
+            conditions.push(format!("o.status is distinct from 6 and ({} or {})", has("code"), has("message")));
+        }
+        for term in &filter.inputs {
+            let path = params.bind(term.path.clone(), Type::TEXT_ARRAY);
+            let value = params.bind(term.value.clone(), Type::TEXT);
+            // In this order: what has an escaped NUL in it cannot be taken apart.
+            conditions.push(format!(
+                "case when strpos(j.payload::text, '\\u0000') > 0 then false
+                      when json_typeof(j.payload #> {path}) in ('string', 'number', 'boolean')
+                      then j.payload #>> {path} = {value} else false end"
+            ));
+        }
+        let asks_past = filter.error.is_some() || filter.signature.is_some() || filter.node.is_some();
+        Query { from, joins: joins(filter, asks_past || wants_past), conditions, order, params }
+    }
+
+    /// The ids of a page.
+    fn ids(mut self, limit: i64, offset: i64) -> (String, Params) {
+        let (limit, offset) = (self.params.bind(limit, Type::INT8), self.params.bind(offset, Type::INT8));
         let sql = format!(
             "-- Jobs that pass a filter, newest first.
-             with p as (select $1::uuid, $2::text, $3::timestamptz, $4::timestamptz, $5::bigint, $6::text, $7::text, $8::text,
-                               $9::smallint[], $10::bigint)
-             select j.id from {from}
-             left join lateral (select status, purge_at, reason, replayed_at from windlass.outcome
-                                where outcome.id = j.id offset 0) o on true
-             left join lateral (select kind from windlass.scheduled where scheduled.id = j.id offset 0) s on true
-             left join lateral (select id, gate from windlass.gated where gated.id = j.id offset 0) g on true
-             {running}
-             where {conditions} order by {order} limit $11 offset $12",
-            running = match filter.statuses.is_empty() {
-                // Only a list by status needs to know who runs.
-                true => "",
-                false => "left join (select distinct u.id from windlass.running() u) r on r.id = j.id",
-            },
-            conditions = conditions.join(" and "),
+             select j.id {} order by {} limit {limit} offset {offset}",
+            self.body(),
+            self.order
         );
-        ListQuery {
-            sql,
-            tenant: tenant(scope),
-            handler: filter.handler.clone(),
-            created_after: filter.created_after.map(Time),
-            created_before: filter.created_before.map(Time),
-            batch: filter.batch.map(|batch| batch.0.as_i64()),
-            tag: filter.tag.clone(),
-            correlation_id: filter.correlation_id.clone(),
-            reason: filter.reason.clone(),
-            statuses: filter.statuses.iter().map(|status| status.code()).collect(),
-            before: page.before.map(JobId::as_i64),
-            limit: page.limit.clamp(1, Page::MAX) as i64,
-            offset: i64::try_from(page.offset).unwrap_or(i64::MAX),
-        }
+        (sql, self.params)
     }
 
-    fn params(&self) -> [Param<'_>; 12] {
-        [
-            (&self.tenant, Type::UUID),
-            (&self.handler, Type::TEXT),
-            (&self.created_after, Type::TIMESTAMPTZ),
-            (&self.created_before, Type::TIMESTAMPTZ),
-            (&self.batch, Type::INT8),
-            (&self.tag, Type::TEXT),
-            (&self.correlation_id, Type::TEXT),
-            (&self.reason, Type::TEXT),
-            (&self.statuses, Type::INT2_ARRAY),
-            (&self.before, Type::INT8),
-            (&self.limit, Type::INT8),
-            (&self.offset, Type::INT8),
-        ]
+    /// How many there are, up to a cap.
+    fn count(mut self, cap: i64) -> (String, Params) {
+        let cap = self.params.bind(cap, Type::INT8);
+        let sql = format!(
+            "-- How many jobs pass a filter, at most so many.
+             select count(*) from (select 1 {} limit {cap}) x",
+            self.body()
+        );
+        (sql, self.params)
+    }
+
+    /// Failing jobs with what groups them; the whole error only where it is not signed.
+    fn failing(mut self, newest: i64) -> (String, Params) {
+        let newest = self.params.bind(newest, Type::INT8);
+        let signature = part_of("y.error", "signature");
+        let sql = format!(
+            "-- The newest failing jobs that pass a filter, with the signature of their last error.
+             select y.id, y.handler, y.at, {signature}, case when {signature} is null then y.error end
+             from (select j.id, j.handler, coalesce(o.finished_at, a.started_at, j.created_at) as at,
+                          {ERROR} as error {} order by {} limit {newest}) y",
+            self.body(),
+            self.order
+        );
+        (sql, self.params)
+    }
+
+    fn body(&self) -> String {
+        let Query { from, joins, conditions, .. } = self;
+        format!("from {from} {joins} where {}", conditions.join(" and "))
     }
 }
+
+/// What tells where a job is and, where the filter asks, what happened to it. Each by its index.
+fn joins(filter: &JobFilter, asks_past: bool) -> String {
+    let running = match filter.statuses.is_empty() && filter.node.is_none() {
+        // Only a list by status or node needs to know who runs.
+        true => "",
+        false => {
+            "left join (select u.id, min(u.node_id) as node_id from windlass.running() u group by u.id) r on r.id = j.id"
+        }
+    };
+    format!(
+        "left join lateral (select status, purge_at, reason, replayed_at, node_id, error, finished_at
+                            from windlass.outcome where outcome.id = j.id offset 0) o on true
+         left join lateral (select kind from windlass.scheduled where scheduled.id = j.id offset 0) s on true
+         left join lateral (select id, gate from windlass.gated where gated.id = j.id offset 0) g on true
+         {running}
+         {past}",
+        past = if asks_past { PAST } else { "" },
+    )
+}
+
+/// The last attempt that ended and the last error, the same as `records.sql` finds.
+const PAST: &str = "left join lateral (select started_at, node_id from windlass.event
+                                       where event.id = j.id and started_at is not null
+                                       order by event.id, seq desc limit 1) a on true
+                    left join lateral (select error from windlass.event where event.id = j.id
+                                       and (error is not null or (attempt = 0 and note is not null))
+                                       order by event.id, seq desc limit 1) f on true";
 
 /// Where the ids of a status are, if that is a small table or index.
-fn lead(status: Status) -> Option<&'static str> {
-    match status {
-        Status::Pending => Some("select u.id from windlass.ready q, unnest(q.ids) u(id)"),
-        Status::Scheduled => Some("select id from windlass.scheduled where kind = 1"),
-        Status::Retrying => Some("select id from windlass.scheduled where kind = 2"),
-        Status::Blocked => Some("select id from windlass.gated"),
-        Status::Running => Some("select u.id from windlass.running() u"),
-        Status::DeadLettered => Some("select id from windlass.outcome where status = 8"),
-        Status::Suspended => Some("select null::bigint as id where false"),
-        _ => None,
-    }
+fn lead(status: Status, signature: Option<&str>) -> Option<Lead> {
+    let (ids, is_ordered) = match (status, signature) {
+        (Status::Pending, _) => ("select u.id from windlass.ready q, unnest(q.ids) u(id)".to_owned(), false),
+        (Status::Scheduled, _) => ("select id from windlass.scheduled where kind = 1".to_owned(), true),
+        (Status::Retrying, _) => ("select id from windlass.scheduled where kind = 2".to_owned(), true),
+        (Status::Blocked, _) => ("select id from windlass.gated".to_owned(), true),
+        (Status::Running, _) => ("select u.id from windlass.running() u".to_owned(), false),
+        (Status::DeadLettered, None) => ("select id from windlass.outcome where status = 8".to_owned(), true),
+        (Status::DeadLettered, Some(signature)) => {
+            let own = part_of("error", "signature");
+            (format!("select id from windlass.outcome where status = 8 and {own} = {signature}"), true)
+        }
+        (Status::Suspended, _) => ("select null::bigint as id where false".to_owned(), false),
+        _ => return None,
+    };
+    Some(Lead { ids, is_ordered })
 }
+
+/// A place where the ids of jobs in one status are.
+struct Lead {
+    ids: String,
+    /// Whether an index gives them by id, each once: then a page reads only as far as it is full.
+    is_ordered: bool,
+}
+
+/// Jobs found by the places where they are.
+fn from_places(leads: &[Lead]) -> String {
+    let ids = match leads {
+        [lead] if lead.is_ordered => lead.ids.clone(),
+        leads => {
+            let all: Vec<&str> = leads.iter().map(|lead| lead.ids.as_str()).collect();
+            format!("select distinct id from ({}) l", all.join(" union all "))
+        }
+    };
+    format!("({ids}) x cross join lateral (select * from windlass.job where job.id = x.id offset 0) j")
+}
+
+/// Whether so many jobs are ready that their chunks are no short way to them.
+async fn is_deep(store: &PgStore, scope: Scope) -> Result<bool> {
+    let params: [Param<'_>; 1] = [(&SHALLOW_CHUNKS, Type::INT8)];
+    let sql = "select count(*) from (select 1 from windlass.ready limit $1) x";
+    let rows = store.within(scope).query(sql, &params).await?;
+    Ok(rows.first().is_some_and(|row| row.get::<_, i64>(0) >= SHALLOW_CHUNKS))
+}
+
+/// Chunks that are taken apart to find ready jobs: up to some ten thousand jobs, which takes milliseconds.
+const SHALLOW_CHUNKS: i64 = 256;
 
 pub(crate) async fn history(store: &PgStore, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
     let Some(record) = get(store, scope, &[id]).await?.into_iter().next() else { return Ok(Vec::new()) };
     let params: [Param<'_>; 1] = [(&id.as_i64(), Type::INT8)];
     let events = store.within(scope).query(include_str!("sql/history.sql"), &params).await?;
-    let events: Vec<HistoryEntry> = events.iter().map(entry).collect();
+    let mut events: Vec<HistoryEntry> = events.iter().map(entry).collect();
     let mut history = Vec::with_capacity(events.len() + 2);
-    // A job that was born behind a gate has an event of its own for that.
-    let born_blocked = events.first().is_some_and(|first| first.status == Status::Blocked && first.note.is_none());
-    if !born_blocked {
-        let first = match born_scheduled(store, scope, id).await? {
-            true => Status::Scheduled,
-            false => Status::Pending,
-        };
-        history.push(HistoryEntry::new(record.created_at, first, 0));
+    // A job that was born behind a gate, or whose start was edited, has an event of its own for its birth.
+    let is_birth = |event: &HistoryEntry| event.at == record.created_at && event.attempt == 0 && event.note.is_none();
+    match events.iter().position(is_birth) {
+        Some(birth) => history.push(events.remove(birth)),
+        None => {
+            let first = match born_scheduled(store, scope, id).await? {
+                true => Status::Scheduled,
+                false => Status::Pending,
+            };
+            history.push(HistoryEntry::new(record.created_at, first, 0));
+        }
     }
     history.extend(events);
     if record.status == Status::Running {

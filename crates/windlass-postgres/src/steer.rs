@@ -1,25 +1,30 @@
-//! What people do to jobs: cancel, replay, purge, pause, resume, and the audit log of it. Called by the service. Never
+//! What people do to jobs: cancel, replay, edit, purge, pause, resume, and the audit log of it. Called by the service. Never
 //! waits for a running job: its lease row is marked, and its node carries the cancel out.
 
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
 use uuid::Uuid;
-use windlass_core::store::{AuditEntry, AuditFilter, CancelReply, Error, Pause, PauseTarget, ReplayReply, Result};
-use windlass_core::{JobId, Scope, Status, TenantId};
+use windlass_core::edit::{Edit, can_edit};
+use windlass_core::fair::Line;
+use windlass_core::store::{
+    AuditEntry, AuditFilter, CancelReply, EditReply, Error, Gate, Pause, PauseTarget, ReplayReply, Result,
+};
+use windlass_core::{JobId, Scope, Start, Status, TenantId};
 
 use crate::PgStore;
 use crate::connect::{Access, Param};
 use crate::finish::{ended, pass_on, storable};
-use crate::types::{Time, micros};
+use crate::types::{Json, Time, micros};
 
-/// What the functions of migration 5 answer besides a status.
+/// What the functions of migrations 5 and 11 answer besides a status.
 mod code {
     pub(super) const NOT_FOUND: i32 = -1;
     pub(super) const TOO_FAST: i32 = -2;
     pub(super) const CANCELED: i32 = -3;
     pub(super) const REQUESTED: i32 = -4;
     pub(super) const NOT_ENDED: i32 = -5;
+    pub(super) const BLOCKED: i32 = -6;
 }
 
 /// How many audit entries are read where the caller does not say.
@@ -85,6 +90,49 @@ pub(crate) async fn mark_replayed(
     ];
     let row = store.within(scope).write(id, include_str!("sql/mark_replayed.sql"), &params).await?;
     Ok(row.is_some_and(|row| row.get(0)))
+}
+
+pub(crate) async fn edit(store: &PgStore, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply> {
+    let (at, delay) = match edit.start {
+        Some(Start::At(at)) => (Some(Time(at)), None),
+        Some(Start::After(delay)) => (None, Some(micros(delay))),
+        Some(Start::Now) | None => (None, None),
+    };
+    let input = edit.input.as_ref().map(|input| Json(input.as_str()));
+    let params: [Param<'_>; 9] = [
+        (&tenant(scope), Type::UUID),
+        (&id.as_i64(), Type::INT8),
+        (&storable(by), Type::TEXT),
+        (&edit.to_string(), Type::TEXT),
+        (&input, Type::JSON),
+        (&edit.priority.map(|priority| priority.0), Type::INT2),
+        (&(edit.start == Some(Start::Now)), Type::BOOL),
+        (&at, Type::TIMESTAMPTZ),
+        (&delay, Type::INT8),
+    ];
+    let Some(row) = store.within(scope).write(id, include_str!("sql/edit.sql"), &params).await? else {
+        return Ok(EditReply::NotFound);
+    };
+    let gate = || Gate::parse(&row.get::<_, Option<String>>(1)?);
+    match row.get::<_, i32>(0) {
+        code::NOT_FOUND => Ok(EditReply::NotFound),
+        code::TOO_FAST => Err(Error::Unavailable(format!("job {id} changes its place too fast to be edited"))),
+        code::BLOCKED => match gate() {
+            Some(gate) => Ok(EditReply::Blocked(gate)),
+            None => Err(Error::Internal(format!("job {id} waits behind an unknown gate"))),
+        },
+        status => match status_of(status)? {
+            status if can_edit(status) => {
+                // Nobody may have submitted anything there with its priority.
+                let queue: Option<String> = row.get(2);
+                if let (Some(queue), Some(priority)) = (queue, edit.priority) {
+                    store.shared.lines.lock().know(&Line { queue, priority });
+                }
+                Ok(EditReply::Edited(status))
+            }
+            status => Ok(EditReply::NotWaiting(status)),
+        },
+    }
 }
 
 pub(crate) async fn purge(store: &PgStore, scope: Scope, id: JobId, by: &str) -> Result<bool> {

@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use windlass_core::TenantId;
-
-use crate::auth::Rights;
+use windlass_core::{Rights, TenantId};
 
 /// How the server listens, whom it lets in and what it allows.
 #[derive(Clone, Debug)]

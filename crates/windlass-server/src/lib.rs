@@ -4,7 +4,10 @@
 mod auth;
 mod config;
 pub mod dashboard;
+mod egress;
 mod extract;
+mod model;
+mod openapi;
 mod problem;
 mod routes;
 mod server;
@@ -13,13 +16,15 @@ mod streams;
 
 use std::net::SocketAddr;
 
-pub use auth::{AuthMethod, Caller, Principal, Right, Rights};
+pub use auth::{AuthMethod, Caller, Principal};
 use axum::Router;
 pub use config::{Auth, Config, HttpLimits, JwtConfig, JwtKeys};
+pub use egress::{Blocked, Egress};
 pub use problem::{FieldError, Problem, QuotaProblem};
 pub use server::Server;
 pub(crate) use state::App;
 use windlass_core::JobService;
+pub use windlass_core::{Right, Rights};
 
 /// The API and the dashboard as a router, to be mounted in a program's own. The base path of the configuration is part
 /// of its routes: mount it with `merge`, or with `nest` at the same path and an empty base path.

@@ -106,10 +106,10 @@ pub(crate) fn respond(app: &App, place: Place, events: impl Stream<Item = Event>
 
 #[cfg(test)]
 mod tests {
-    use windlass_core::TenantId;
+    use windlass_core::{Rights, TenantId};
 
     use super::*;
-    use crate::auth::{AuthMethod, Rights};
+    use crate::auth::AuthMethod;
 
     fn principal(user: &str) -> Principal {
         Principal {

@@ -33,6 +33,7 @@ mod submit;
 
 // Around it.
 mod access;
+mod edit;
 mod examine;
 mod keys;
 mod maintain;
@@ -50,15 +51,16 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use rusqlite::Connection;
 use tokio::sync::Notify;
+use windlass_core::failures::Failing;
 use windlass_core::health::{Checkup, Finding};
 use windlass_core::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence,
-    Finish, Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
-    Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
+    Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
+    ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Clock, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock,
-    TenantId, TenantUse, Timestamp,
+    ApiKey, Clock, Edit, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock, TenantId,
+    TenantUse, Timestamp,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
@@ -430,6 +432,16 @@ impl Store for SqliteStore {
         self.read(move |conn, now| Reader::new(conn, now)?.list(scope, &filter, page)).await
     }
 
+    async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
+        let filter = filter.clone();
+        self.read(move |conn, now| Reader::new(conn, now)?.count(scope, &filter, cap)).await
+    }
+
+    async fn failing(&self, scope: Scope, filter: &JobFilter, newest: usize) -> Result<Vec<Failing>> {
+        let filter = filter.clone();
+        self.read(move |conn, now| Reader::new(conn, now)?.failing(scope, &filter, newest)).await
+    }
+
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         self.read(move |conn, now| Reader::new(conn, now)?.history(scope, id)).await
     }
@@ -459,6 +471,11 @@ impl Store for SqliteStore {
     async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool> {
         let by = by.to_owned();
         self.write(move |conn, state| steer::mark_replayed(conn, state, scope, id, &by, as_job, keep)).await
+    }
+
+    async fn edit(&self, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply> {
+        let (by, edit) = (by.to_owned(), edit.clone());
+        self.write(move |conn, state| edit::edit(conn, state, scope, id, &by, &edit)).await
     }
 
     async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool> {

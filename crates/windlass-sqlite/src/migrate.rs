@@ -12,11 +12,12 @@ use crate::rows::{Fault, sql_error};
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// In order; never edited after a release.
-const MIGRATIONS: [(&str, &str); 4] = [
+const MIGRATIONS: [(&str, &str); 5] = [
     ("0001_jobs", include_str!("migrations/0001_jobs.sql")),
     ("0002_data_keys", include_str!("migrations/0002_data_keys.sql")),
     ("0003_quotas", include_str!("migrations/0003_quotas.sql")),
-    ("0004_outside", include_str!("migrations/0004_outside.sql")),
+    ("0004_signatures", include_str!("migrations/0004_signatures.sql")),
+    ("0005_outside", include_str!("migrations/0005_outside.sql")),
 ];
 
 /// The SQL of every migration, for people who want to read it before it runs.

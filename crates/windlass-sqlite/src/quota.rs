@@ -13,7 +13,7 @@ use windlass_core::{NewJob, Quota, QuotaExceeded, QuotaKind, Quotas, Scope, Stat
 
 use crate::place::{self, Audit};
 use crate::read::{self, Reader};
-use crate::rows::{Columns, Done, tenant_bytes, unpack_ids};
+use crate::rows::{Columns, Done, as_i64, tenant_bytes, unpack_ids};
 use crate::writer::State;
 
 /// Counting bytes may take this part of the time: 1 in 20. Until it is due again, what was counted last decides, which
@@ -128,6 +128,13 @@ pub(crate) fn count(conn: &Connection, state: &State, stored: &Wanted) -> Done<(
             filled_at.as_micros()
         ])?;
     }
+    Ok(())
+}
+
+/// Counts input that has grown by an edit. What is not counted yet is counted whole, when the first submit comes.
+pub(crate) fn grow(conn: &Connection, tenant: TenantId, bytes: usize) -> Done<()> {
+    let sql = "UPDATE windlass_tenant_use SET bytes = bytes + ?2 WHERE tenant = ?1";
+    conn.prepare_cached(sql)?.execute(params![tenant_bytes(&tenant), as_i64(bytes)])?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
+use windlass_core::failures::{Failing, failing_filter};
 use windlass_core::store::{
     AuditEntry, AuditFilter, Counts, Gate, LeaseId, NodeId, Pause, PauseTarget, WaitingQueue, Whereabouts,
     suspect_queue,
@@ -97,31 +98,84 @@ impl<'a> Reader<'a> {
 
     /// Jobs that pass the filter, newest first.
     pub(crate) fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Done<Vec<JobRecord>> {
-        let (conditions, values) = self.conditions(scope, filter, page);
         let limit = page.limit.clamp(1, Page::MAX);
-        let sql = format!(
-            "{} WHERE {conditions} ORDER BY j.id DESC LIMIT {limit} OFFSET {}",
-            include_str!("sql/read_job.sql"),
-            as_i64(page.offset)
-        );
-        // Not kept: there are as many texts as filters, and they would push out the statements that matter.
-        let mut select = self.conn.prepare(&sql)?;
-        let mut rows = select.query(params_from_iter(values))?;
-        let mut records = Vec::new();
-        while let Some(row) = rows.next()? {
-            records.push(self.record(row)?);
-        }
+        let (mut skip, mut records) = (page.offset, Vec::new());
+        self.each(scope, filter, page.before, |row| {
+            match skip.checked_sub(1) {
+                Some(left) => skip = left,
+                None => records.push(self.record(row)?),
+            }
+            Ok(records.len() < limit)
+        })?;
         Ok(records)
     }
 
-    /// The filter in SQL. Agrees with [`JobFilter::matches`].
-    fn conditions(&self, scope: Scope, filter: &JobFilter, page: Page) -> (String, Vec<Value>) {
+    /// How many jobs pass the filter, up to `cap`.
+    pub(crate) fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Done<u64> {
+        let mut counted = 0;
+        self.each(scope, filter, None, |_| {
+            counted += 1;
+            Ok(counted < cap)
+        })?;
+        Ok(counted.min(cap) as u64)
+    }
+
+    /// The newest dead letters that nobody has replayed, and retrying jobs, that pass the filter.
+    pub(crate) fn failing(&self, scope: Scope, filter: &JobFilter, newest: usize) -> Done<Vec<Failing>> {
+        let mut failing = Vec::new();
+        for status in [Status::DeadLettered, Status::Retrying] {
+            let Some(filter) = failing_filter(filter, status) else { continue };
+            let until = failing.len() + newest;
+            self.each(scope, &filter, None, |row| {
+                failing.push(match status {
+                    Status::DeadLettered => letter(row)?,
+                    _ => self.record(row)?.into(),
+                });
+                Ok(failing.len() < until)
+            })?;
+        }
+        Ok(failing)
+    }
+
+    /// Visits the rows of jobs that pass the filter, newest first, until `visit` has enough. What SQL cannot say as the
+    /// other stores do is asked of each row here, as it comes.
+    fn each(
+        &self,
+        scope: Scope,
+        filter: &JobFilter,
+        before: Option<JobId>,
+        mut visit: impl FnMut(&Row<'_>) -> Done<bool>,
+    ) -> Done<()> {
+        let (conditions, values) = self.conditions(scope, filter, before);
+        let sql = format!("{} WHERE {conditions} ORDER BY j.id DESC", include_str!("sql/read_job.sql"));
+        // Not kept: there are as many texts as filters, and they would push out the statements that matter.
+        let mut select = self.conn.prepare(&sql)?;
+        let mut rows = select.query(params_from_iter(values))?;
+        let asks_past = filter.error.is_some() || filter.signature.is_some() || filter.node.is_some();
+        while let Some(row) = rows.next()? {
+            let passes = (filter.inputs.is_empty() || filter.matches_input(&self.payload(row.get(0)?)?))
+                && (!asks_past || filter.matches(&self.record(row)?));
+            if passes && !visit(row)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn payload(&self, job: i64) -> Done<Payload> {
+        let mut select = self.conn.prepare_cached("SELECT payload FROM windlass_job WHERE id = ?1")?;
+        let mut rows = select.query([job])?;
+        Ok(rows.next()?.map(|row| row.text(0).map(Payload::from_store)).transpose()?.unwrap_or_else(Payload::null))
+    }
+
+    /// The filter in SQL, as far as SQL can say it. Agrees with [`JobFilter::matches`].
+    fn conditions(&self, scope: Scope, filter: &JobFilter, before: Option<JobId>) -> (String, Vec<Value>) {
         let mut all = Conditions::default();
         all.add("(o.purge_at IS NULL OR o.purge_at > ?)", self.now.as_micros());
-        if let Some(tenant) = scope.tenant() {
+        for tenant in scope.tenant().into_iter().chain(filter.tenant) {
             all.add("j.tenant = ?", tenant_bytes(&tenant).to_vec());
         }
-        if let Some(before) = page.before {
+        if let Some(before) = before {
             all.add("j.id < ?", before.as_i64());
         }
         if let Some(handler) = &filter.handler {
@@ -150,15 +204,47 @@ impl<'a> Reader<'a> {
             Some(false) => all.parts.push("d.replayed_at IS NULL".into()),
             None => {}
         }
+        if let Some(queue) = &filter.queue {
+            all.add("j.queue = ?", queue.clone());
+        }
+        if let Some(band) = filter.priority {
+            let (lowest, highest) = band.priorities();
+            all.add("j.priority >= ?", i64::from(lowest.0));
+            all.add("j.priority <= ?", i64::from(highest.0));
+        }
+        if let Some(key) = &filter.key {
+            all.add("? IN (j.ordering_key, j.spec ->> 'idempotency_key')", key.clone());
+        }
+        self.ask_past(filter, &mut all);
         if !filter.statuses.is_empty() {
             let leased = self.running_ids();
             let codes: Vec<String> = filter.statuses.iter().map(|status| status.code().to_string()).collect();
-            if let Some(places) = sparse_places(&filter.statuses) {
+            if let Some((places, signatures)) = sparse_places(filter) {
                 all.add(&format!("j.id IN ({places})"), json_ids(&leased));
+                all.values.extend(signatures.into_iter().map(Value::from));
             }
             all.add(&format!("{STATUS} IN ({})", codes.join(",")), json_ids(&leased));
         }
         (all.parts.join(" AND "), all.values)
+    }
+
+    /// Leaves out jobs whose past cannot pass; what is left is asked one by one.
+    fn ask_past(&self, filter: &JobFilter, all: &mut Conditions) {
+        let past = "EXISTS (SELECT 1 FROM windlass_event e WHERE e.job = j.id AND";
+        if filter.error.is_some() {
+            all.parts.push(format!("(o.error IS NOT NULL OR {past} e.error IS NOT NULL))"));
+        }
+        if let Some(signature) = filter.signature {
+            let part = format!("(o.error ->> 'signature' = ? OR {past} e.error ->> 'signature' = ?))");
+            all.add(&part, signature.to_string());
+            all.values.push(signature.to_string().into());
+        }
+        if let Some(node) = filter.node {
+            let held: Vec<i64> = self.running.iter().filter(|(_, at)| at.node == node).map(|(id, _)| *id).collect();
+            let part = format!("(o.node = ? OR {past} e.node = ?) OR j.id IN (SELECT value FROM json_each(?)))");
+            all.add(&part, node.0);
+            all.values.extend([Value::from(node.0), Value::from(json_ids(&held))]);
+        }
     }
 
     /// Everything that happened to a job, oldest first.
@@ -310,19 +396,39 @@ const STATUS: &str = "CASE WHEN o.job IS NOT NULL THEN o.status WHEN s.job IS NO
 /// Hides jobs whose time is over.
 const VISIBLE_AT_2: &str = "(o.purge_at IS NULL OR o.purge_at > ?2)";
 
-/// Where to look for jobs in these states, if they are few among many. The value is the list of ids that run.
-fn sparse_places(statuses: &[Status]) -> Option<String> {
+/// Where to look for jobs in the states of a filter, if they are few among many. The values are the list of ids that run,
+/// then the signatures that are answered.
+fn sparse_places(filter: &JobFilter) -> Option<(String, Vec<String>)> {
     let mut places = vec!["SELECT value FROM json_each(?)"];
-    for status in statuses {
-        match status {
-            Status::Running => {}
-            Status::Scheduled | Status::Retrying => places.push("SELECT job FROM windlass_scheduled"),
-            Status::Blocked => places.push("SELECT job FROM windlass_gated"),
-            Status::DeadLettered => places.push("SELECT job FROM windlass_dead_letter"),
+    let mut signatures = Vec::new();
+    for status in &filter.statuses {
+        match (status, filter.signature) {
+            (Status::Running, _) => {}
+            (Status::Scheduled | Status::Retrying, _) => places.push("SELECT job FROM windlass_scheduled"),
+            (Status::Blocked, _) => places.push("SELECT job FROM windlass_gated"),
+            (Status::DeadLettered, None) => places.push("SELECT job FROM windlass_dead_letter"),
+            (Status::DeadLettered, Some(signature)) => {
+                places.push("SELECT job FROM windlass_outcome WHERE status = 8 AND error ->> 'signature' = ?");
+                signatures.push(signature.to_string());
+            }
             _ => return None,
         }
     }
-    Some(places.join(" UNION ALL "))
+    Some((places.join(" UNION ALL "), signatures))
+}
+
+/// A dead letter from a row of `read_job.sql`: its outcome has the error, so its past is not read.
+fn letter(row: &Row<'_>) -> Done<Failing> {
+    let error = row.error(22)?;
+    let signature = error.as_ref().and_then(|error| error.signature);
+    Ok(Failing {
+        job: job_id(row.get(0)?),
+        handler: row.text(2)?,
+        status: Status::DeadLettered,
+        at: row.time(14)?,
+        signature,
+        error: error.filter(|_| signature.is_none()),
+    })
 }
 
 #[derive(Default)]

@@ -228,7 +228,8 @@ pub(crate) fn audit(conn: &Connection, state: &State, entry: &AuditEntry) -> Don
     place::audit(conn, state.now, &line)
 }
 
-fn audit_job(
+/// Adds a line about a job to the audit log.
+pub(crate) fn audit_job(
     conn: &Connection,
     state: &State,
     record: &JobRecord,

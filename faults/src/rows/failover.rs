@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::Client;
 use windlass_testkit::servers::PostgresServer;
 
+use super::seen::accepted;
 use crate::child::{Load, Order, Settings};
 use crate::event::{Event, What};
 use crate::fleet::Under;
@@ -203,13 +204,4 @@ async fn fingerprint(client: &Client) -> Result<String> {
 
 fn address(server: &PostgresServer) -> String {
     format!("127.0.0.1:{}", server.port())
-}
-
-/// Ends that the store has accepted.
-fn accepted(events: &[Event]) -> usize {
-    let of = |event: &Event| match &event.what {
-        What::FinishReply { replies, .. } => replies.iter().flatten().count(),
-        _ => 0,
-    };
-    events.iter().map(of).sum()
 }

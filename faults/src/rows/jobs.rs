@@ -7,6 +7,7 @@ use anyhow::Result;
 use rand::seq::SliceRandom;
 use serde_json::json;
 
+use super::seen::{acknowledged, effects};
 use crate::StoreKind;
 use crate::child::{Command, Load, Order, STEERED, Todo};
 use crate::event::{Event, What};
@@ -209,15 +210,6 @@ pub(super) async fn hostile(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
-/// The jobs that were acknowledged.
-fn acknowledged(events: &[Event]) -> Vec<i64> {
-    let job = |event: &Event| match event.what {
-        What::SubmitOk { job, .. } => Some(job),
-        _ => None,
-    };
-    events.iter().filter_map(job).collect()
-}
-
 /// The acknowledged jobs of a handler.
 fn jobs_of(events: &[Event], handler: &str) -> Vec<i64> {
     let calls = events.iter().filter_map(|event| match &event.what {
@@ -230,10 +222,6 @@ fn jobs_of(events: &[Event], handler: &str) -> Vec<i64> {
         _ => None,
     };
     events.iter().filter_map(job).collect()
-}
-
-fn effects(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event.what, What::Effect { .. })).count()
 }
 
 /// How many ends with this status the store has accepted.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use windlass_testkit::servers::StopMode;
 
+use super::seen::{accepted, acknowledged, failures, starts};
 use super::sqlite::Disk;
 use crate::child::{Command, LIMITED, Load, Order, Settings, Todo};
 use crate::event::{Event, What};
@@ -317,31 +318,4 @@ async fn set_clock(rig: &mut Rig, clock: Under) -> Result<()> {
     let took = rig.until("work to go on", SOON, |events| accepted(events) > before).await?;
     rig.demand_within("work goes on after the clock was set", took, Duration::from_secs(15));
     Ok(())
-}
-
-fn acknowledged(events: &[Event]) -> Vec<i64> {
-    let job = |event: &Event| match event.what {
-        What::SubmitOk { job, .. } => Some(job),
-        _ => None,
-    };
-    events.iter().filter_map(job).collect()
-}
-
-/// Submits that were not acknowledged.
-fn failures(events: &[Event]) -> usize {
-    let failed = |what: &What| matches!(what, What::SubmitRefused { .. } | What::SubmitUnknown { .. });
-    events.iter().filter(|event| failed(&event.what)).count()
-}
-
-fn starts(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event.what, What::Start { .. })).count()
-}
-
-/// Ends that the store has accepted.
-fn accepted(events: &[Event]) -> usize {
-    let of = |event: &Event| match &event.what {
-        What::FinishReply { replies, .. } => replies.iter().flatten().count(),
-        _ => 0,
-    };
-    events.iter().map(of).sum()
 }

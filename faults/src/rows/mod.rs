@@ -7,6 +7,7 @@ mod load;
 mod network;
 mod nodes;
 mod resources;
+mod seen;
 mod server;
 mod soup;
 mod sqlite;

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use tokio_postgres::SimpleQueryMessage;
 use windlass_testkit::servers::{PgBouncer, PgBouncerOptions};
 
+use super::seen::effects;
 use crate::child::{Load, Order, Settings, Todo};
 use crate::event::{Event, What};
 use crate::fleet::Under;
@@ -227,10 +228,6 @@ async fn all_through_a_proxy(rig: &mut Rig, both: bool) -> Result<usize> {
     let seed = rig.seed();
     rig.load(producer, Load { seed, transactions: true, ..Load::default() });
     Ok(proxy)
-}
-
-fn effects(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event.what, What::Effect { .. })).count()
 }
 
 /// F50: one tenant submits thousands of jobs, another a few. The few do not wait behind the many.

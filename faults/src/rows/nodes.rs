@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
+use super::seen::starts;
 use crate::StoreKind;
 use crate::child::{Load, Order, Todo};
 use crate::event::{Event, What};
@@ -83,7 +84,7 @@ pub(super) async fn blocked(rig: &mut Rig) -> Result<()> {
     let todo = Todo { ms, blocks: true, ..Todo::default() };
     rig.fault("all threads of handlers are blocked");
     rig.submit(producer, vec![Order { todo, ..Order::default() }; 4], 4);
-    rig.until("blocking jobs to start", SOON, |events| started(events) >= 2).await?;
+    rig.until("blocking jobs to start", SOON, |events| starts(events) >= 2).await?;
     rig.quiet(Duration::from_secs(60)).await?;
     rig.healed("all threads of handlers are blocked");
     let dead = rig.count(|what| matches!(what, What::Beat { alive: false, .. }))?;
@@ -168,7 +169,7 @@ pub(super) async fn rolled(rig: &mut Rig) -> Result<()> {
     let mut longest = Duration::ZERO;
     for _ in 0..rounds {
         let before = rig.count(|what| matches!(what, What::Start { .. }))?;
-        rig.until("jobs to run", SOON, |events| started(events) > before + 20 || ended(events) >= 100).await?;
+        rig.until("jobs to run", SOON, |events| starts(events) > before + 20 || ended(events) >= 100).await?;
         let at = rig.any(&rig.workers());
         rig.fault(format!("SIGTERM to process {}", rig.processes[at].proc()));
         rig.processes[at].signal(Signal::TERM);
@@ -181,10 +182,6 @@ pub(super) async fn rolled(rig: &mut Rig) -> Result<()> {
     let charged = rig.events()?.iter().map(charged).sum::<usize>();
     rig.demand("no attempt is charged", format!("{charged} were"), charged == 0);
     Ok(())
-}
-
-fn started(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event.what, What::Start { .. })).count()
 }
 
 /// The processes whose checkpoints the store has accepted, one for each.

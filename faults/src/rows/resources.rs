@@ -1,11 +1,12 @@
 //! Rows in which PostgreSQL has too little of something: room on its disk, speed of its disk, processor time, and
 //! connections for those who want them. Called by `runner` through the matrix.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use windlass_testkit::servers::{PostgresOptions, PostgresServer, StopMode};
 
+use super::seen::{accepted, acknowledged, failures, starts};
 use super::sqlite::Disk;
 use crate::cgroup::Group;
 use crate::child::{Load, Order, Todo};
@@ -79,10 +80,13 @@ async fn starved(rig: &mut Rig, group: Group, how: &str) -> Result<()> {
     rig.fleet(2, Load { seed, tasks: 8, pause_ms: 5, ..Load::default() }).await?;
     rig.go_on(Duration::from_secs(2)).await;
     rig.fault(how);
+    let taken = Instant::now();
     group.take(rig.server.as_ref().context("the row has a server of its own")?)?;
-    let before = acknowledged(&rig.events()?);
+    let before = acknowledged(&rig.events()?).len();
     rig.go_on(Duration::from_secs(rig.profile.times(15, 300) as u64)).await;
-    let during = acknowledged(&rig.events()?) - before;
+    let during = acknowledged(&rig.events()?).len() - before;
+    let (found, holds) = group.held_back(taken.elapsed())?;
+    rig.demand("the limit holds the server back", found, holds);
     rig.demand("submits are acknowledged meanwhile", during, during > 0);
     drop(group);
     rig.healed(how);
@@ -129,27 +133,4 @@ fn longest_silence(events: &[Event]) -> Duration {
         longest = longest.max(before.map_or(0, |before| event.mono - before));
     }
     Duration::from_micros(longest)
-}
-
-/// Submits that were not acknowledged.
-fn failures(events: &[Event]) -> usize {
-    let failed = |what: &What| matches!(what, What::SubmitRefused { .. } | What::SubmitUnknown { .. });
-    events.iter().filter(|event| failed(&event.what)).count()
-}
-
-fn acknowledged(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event.what, What::SubmitOk { .. })).count()
-}
-
-fn starts(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event.what, What::Start { .. })).count()
-}
-
-/// Ends that the store has accepted.
-fn accepted(events: &[Event]) -> usize {
-    let of = |event: &Event| match &event.what {
-        What::FinishReply { replies, .. } => replies.iter().flatten().count(),
-        _ => 0,
-    };
-    events.iter().map(of).sum()
 }

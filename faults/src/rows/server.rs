@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use windlass_testkit::servers::StopMode;
 
+use super::seen::{accepted, rate};
 use crate::child::{Load, Order, Todo};
 use crate::event::{Event, What};
 use crate::log::mono;
@@ -168,21 +169,4 @@ pub(super) async fn late_committer(rig: &mut Rig) -> Result<()> {
     }
     rig.demand_within("a late job starts after its commit", Duration::from_micros(slowest), Duration::from_secs(3));
     Ok(())
-}
-
-/// Jobs that end in a second, measured over `time`.
-async fn rate(rig: &Rig, time: Duration) -> Result<f64> {
-    let before = accepted(&rig.events()?);
-    let began = Instant::now();
-    tokio::time::sleep(time).await;
-    Ok((accepted(&rig.events()?) - before) as f64 / began.elapsed().as_secs_f64())
-}
-
-/// Ends that the store has accepted.
-fn accepted(events: &[Event]) -> usize {
-    let of = |event: &Event| match &event.what {
-        What::FinishReply { replies, .. } => replies.iter().flatten().count(),
-        _ => 0,
-    };
-    events.iter().map(of).sum()
 }

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tokio_postgres::Client;
+use windlass::health::{Finding, Level};
 use windlass_testkit::servers::{PostgresServer, StopMode};
 
+use super::seen::{accepted, failures, rate};
 use crate::child::Load;
-use crate::event::{Event, What};
+use crate::event::What;
 use crate::history::Undone;
 use crate::log::mono;
 use crate::rig::{Rig, SOON, connect};
@@ -31,6 +33,9 @@ pub(super) async fn slow_replica(rig: &mut Rig) -> Result<()> {
     let held = "select exists (select 1 from pg_stat_replication where backend_xmin is not null)";
     until(&sql, "the primary to keep what the replica sees", held).await?;
     rig.go_on(Duration::from_secs(rig.profile.times(8, 1_800) as u64)).await;
+    let found = told(&rig.findings().await?, |finding| finding.level > Level::Ok);
+    rig.demand("doctor names the abandoned slot", &found, found.contains("`abandoned`"));
+    rig.demand("doctor names the replica's snapshot", &found, found.contains("old snapshot"));
     let during = rate(rig, Duration::from_secs(4)).await?;
     rig.demand("throughput stays above half", format!("{before:.0} → {during:.0} jobs/s"), during >= before / 2.0);
     reader.batch_execute("rollback").await?;
@@ -63,6 +68,8 @@ pub(super) async fn out_of_transactions(rig: &mut Rig) -> Result<()> {
     tokio::task::block_in_place(|| skip_transactions(server, next))?;
     let before = failures(&rig.events()?);
     rig.until("callers to be told", SOON, |events| failures(events) > before).await?;
+    let found = told(&rig.findings().await?, |finding| finding.check == "xids" && finding.level == Level::Fail);
+    rig.demand("doctor says that transaction ids run out", &found, !found.is_empty());
     rig.go_on(Duration::from_secs(3)).await;
     vacuum(rig).await?;
     rig.healed("transactions ran out");
@@ -105,11 +112,30 @@ async fn vacuum(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// F51: a backup is taken while nodes work, everything is lost, and the backup is restored.
+/// What doctor found of a kind, for people.
+fn told(findings: &[Finding], wanted: impl Fn(&Finding) -> bool) -> String {
+    let said: Vec<&str> = findings.iter().filter(|found| wanted(found)).map(|found| found.message.as_str()).collect();
+    said.join("; ")
+}
+
+/// F51: a backup is taken while nodes work, everything is lost, and the backup is restored: a dump first, then the files of
+/// the server with its log up to a chosen point.
 pub(super) async fn restored(rig: &mut Rig) -> Result<()> {
     let seed = rig.seed();
     let load = Load { seed, job_ms: 300, transactions: true, ..Load::default() };
+    let archive = std::env::temp_dir().join(format!("windlass-archive-{}", std::process::id()));
+    std::fs::create_dir_all(&archive)?;
+    let primary = rig.server.as_mut().context("the row has a server of its own")?;
+    tokio::task::block_in_place(|| primary.archive_to(&archive))?;
     rig.fleet(2, load.clone()).await?;
+    from_a_dump(rig).await?;
+    to_a_point_in_time(rig, &archive).await?;
+    std::fs::remove_dir_all(&archive)?;
+    rig.quiet(Duration::from_secs(60)).await
+}
+
+/// A dump is restored under another name.
+async fn from_a_dump(rig: &mut Rig) -> Result<()> {
     rig.go_on(Duration::from_secs(2)).await;
     let from = mono();
     let (file, old) =
@@ -117,18 +143,51 @@ pub(super) async fn restored(rig: &mut Rig) -> Result<()> {
     let server = rig.server.take().context("the row has a server of its own")?;
     tokio::task::block_in_place(|| run(&server, "pg_dump", &["-Fc", "-f", &file.display().to_string(), &old]))?;
     rig.go_on(Duration::from_secs(1)).await;
-    rig.fault("everything after the backup is lost");
-    let count = rig.processes.len();
-    for at in 0..count {
-        rig.processes[at].kill_9();
-    }
-    rig.rules.undone.push(Undone { from_us: from, to_us: mono() });
+    lose_everything_since(rig, from);
     server.create_database("restored")?;
     tokio::task::block_in_place(|| run(&server, "pg_restore", &["-d", "restored", &file.display().to_string()]))?;
     std::fs::remove_file(&file)?;
     rig.stay_on(server, "restored");
+    go_on_with_the_backup(rig).await
+}
+
+/// A copy of the server's files is brought up to a point that was named, and goes on from there.
+async fn to_a_point_in_time(rig: &mut Rig, archive: &std::path::Path) -> Result<()> {
+    let server = rig.server.take().context("the row has a server of its own")?;
+    let backup = tokio::task::block_in_place(|| PostgresServer::backup_of(&server))?;
+    let sql = rig.sql().await?;
+    rig.go_on(Duration::from_secs(1)).await;
+    let from = mono();
+    sql.query("select pg_create_restore_point('before')", &[]).await?;
+    rig.go_on(Duration::from_secs(1)).await;
+    // What is archived is whole files only; this ends the one with the point in it.
+    sql.query("select pg_switch_wal()", &[]).await?;
+    let archived = "select coalesce(last_archived_wal >= pg_walfile_name(pg_current_wal_lsn() - 16777217), false)
+                    from pg_stat_archiver";
+    until(&sql, "the log to be archived", archived).await?;
+    lose_everything_since(rig, from);
+    let database = rig.database().to_owned();
+    drop(sql);
+    drop(server);
+    let restored = tokio::task::block_in_place(|| backup.recover_to("before", archive))?;
+    rig.stay_on(restored, &database);
+    let sql = rig.sql().await?;
+    until(&sql, "the server to have recovered", "select not pg_is_in_recovery()").await?;
+    go_on_with_the_backup(rig).await
+}
+
+/// Kills every process. What happened after `from` will not have happened.
+fn lose_everything_since(rig: &mut Rig, from: u64) {
+    rig.fault("everything after the backup is lost");
+    for process in &mut rig.processes {
+        process.kill_9();
+    }
+    rig.rules.undone.push(Undone { from_us: from, to_us: mono() });
+}
+
+async fn go_on_with_the_backup(rig: &mut Rig) -> Result<()> {
     rig.healed("everything after the backup is lost");
-    for at in 0..count {
+    for at in 0..rig.processes.len() {
         rig.processes[at].task.url = rig.url.clone();
         rig.restart(at).await?;
     }
@@ -136,7 +195,9 @@ pub(super) async fn restored(rig: &mut Rig) -> Result<()> {
     let took = rig.until("work to go on", SOON, |events| accepted(events) > before).await?;
     rig.demand_within("work goes on with the backup", took, Duration::from_secs(15));
     rig.go_on(Duration::from_secs(rig.profile.times(3, 30) as u64)).await;
-    rig.quiet(Duration::from_secs(60)).await
+    let found = told(&rig.findings().await?, |finding| finding.level == Level::Fail);
+    rig.demand("doctor finds nothing broken", if found.is_empty() { "nothing" } else { &found }, found.is_empty());
+    Ok(())
 }
 
 /// Runs a program of PostgreSQL against the server.
@@ -146,27 +207,4 @@ fn run(server: &PostgresServer, name: &str, args: &[&str]) -> Result<()> {
     let output = program.args(args).output().with_context(|| format!("run {name}"))?;
     ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
-}
-
-/// Jobs that end in a second, measured over `time`.
-async fn rate(rig: &Rig, time: Duration) -> Result<f64> {
-    let before = accepted(&rig.events()?);
-    let began = Instant::now();
-    tokio::time::sleep(time).await;
-    Ok((accepted(&rig.events()?) - before) as f64 / began.elapsed().as_secs_f64())
-}
-
-/// Submits that were not acknowledged.
-fn failures(events: &[Event]) -> usize {
-    let failed = |what: &What| matches!(what, What::SubmitRefused { .. } | What::SubmitUnknown { .. });
-    events.iter().filter(|event| failed(&event.what)).count()
-}
-
-/// Ends that the store has accepted.
-fn accepted(events: &[Event]) -> usize {
-    let of = |event: &Event| match &event.what {
-        What::FinishReply { replies, .. } => replies.iter().flatten().count(),
-        _ => 0,
-    };
-    events.iter().map(of).sum()
 }

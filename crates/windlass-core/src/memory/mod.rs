@@ -19,17 +19,19 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::access::ApiKey;
 use crate::clock::{Clock, SystemClock, Timestamp};
+use crate::edit::{Edit, Move, after_edit, can_edit};
 use crate::error::{JobError, Reason};
+use crate::filter::JobFilter;
 use crate::id::{JobId, MachineSlot};
-use crate::job::{HistoryEntry, JobFilter, JobRecord, NewJob, Page, Replayed, Status, UniqueWithin};
+use crate::job::{HistoryEntry, JobRecord, NewJob, Page, Replayed, Status, UniqueWithin};
 use crate::payload::Payload;
 use crate::priority::Band;
 use crate::quota::{Amount, Bucket, Quota, Quotas, TenantUse, admit};
 use crate::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, Error, Fence,
-    Finish, Finished, Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
-    ProgressReport, Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition,
-    WaitingQueue, Whereabouts, WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
+    Finished, Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
+    Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition, WaitingQueue,
+    Whereabouts, WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
 
@@ -198,6 +200,10 @@ impl Store for MemoryStore {
             let replayed = Replayed { by: by.to_owned(), at: now, as_job };
             state.mark_replayed(scope, id, replayed, now + keep)
         }))
+    }
+
+    async fn edit(&self, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply> {
+        Ok(self.step(|state, now| state.edit(scope, id, by, edit, now)))
     }
 
     async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool> {
@@ -1018,6 +1024,7 @@ impl State {
                 && !entry.is_hidden(now)
                 && (filter.statuses.is_empty() || filter.statuses.contains(&entry.status()))
                 && filter.handler.as_ref().is_none_or(|handler| *handler == entry.job.handler)
+                && filter.matches_input(&entry.job.payload)
         };
         newest_first
             .filter(may_pass)
@@ -1176,6 +1183,62 @@ impl State {
         self.index.add(entry);
         self.write_audit(now, &by, Some(tenant), "JOB_REPLAYED", id, Some(detail));
         true
+    }
+
+    fn edit(&mut self, scope: Scope, id: JobId, by: &str, edit: &Edit, now: Timestamp) -> EditReply {
+        let Some(entry) = self.visible(scope, id, now) else { return EditReply::NotFound };
+        let (before, tenant) = (entry.status(), entry.job.tenant);
+        if !can_edit(before) {
+            return EditReply::NotWaiting(before);
+        }
+        let gate = match &entry.place {
+            Place::Gated(gate) => Some(gate.as_ref().clone()),
+            _ => None,
+        };
+        let to = edit.start.map(|start| after_edit(before, gate.as_ref(), start, now));
+        if let (Some(Move::Refused), Some(gate)) = (to, gate) {
+            return EditReply::Blocked(gate);
+        }
+        self.change(id, edit);
+        match to {
+            Some(Move::Ready) if before != Status::Pending => {
+                self.set_run_at(id, now);
+                self.make_ready(id, Join::Turn, now);
+            }
+            Some(Move::Until(at)) => self.schedule(id, at, before == Status::Retrying),
+            Some(Move::Behind(due)) => self.set_run_at(id, due.unwrap_or(now)),
+            Some(Move::Ready | Move::Refused) | None => {}
+        }
+        let Some(entry) = self.jobs.get_mut(&id) else { return EditReply::NotFound };
+        let (status, attempt) = (entry.status(), entry.attempts());
+        let note = Some(format!("edited by {by}: {edit}"));
+        entry.story_mut().events.push(HistoryEntry { note, ..HistoryEntry::new(now, status, attempt) });
+        self.write_audit(now, by, Some(tenant), "JOB_EDITED", id, Some(edit.to_string()));
+        EditReply::Edited(status)
+    }
+
+    /// Gives a waiting job another input or priority; a ready one takes its turn in the other line.
+    fn change(&mut self, id: JobId, edit: &Edit) {
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
+        // Out of every index while that changes by which it is found there.
+        self.index.remove(entry);
+        if let Some(input) = &edit.input {
+            entry.job.payload = input.clone();
+        }
+        if let Some(priority) = edit.priority.filter(|priority| *priority != entry.job.priority) {
+            entry.job.priority = priority;
+            if let Place::Ready { queue, position } = &mut entry.place {
+                let queue = queue.as_deref().unwrap_or(&entry.job.queue);
+                *position = self.index.ready.turn(queue, priority, entry.job.tenant, 1);
+            }
+        }
+        self.index.add(entry);
+    }
+
+    fn set_run_at(&mut self, id: JobId, at: Timestamp) {
+        if let Some(entry) = self.jobs.get_mut(&id) {
+            entry.run_at = Some(at);
+        }
     }
 
     fn purge(&mut self, scope: Scope, id: JobId, by: &str, now: Timestamp) -> bool {

@@ -2,7 +2,7 @@
 //! [`Caller`] that has passed it. Never looks at what a request wants to do beyond the need its route declares.
 
 mod attempts;
-mod rights;
+mod jwt;
 mod session;
 
 use std::net::{IpAddr, SocketAddr};
@@ -12,10 +12,10 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
-use windlass_core::{Error, JobId, OperatorRight, Scope, SecurityContext, TenantId};
+use windlass_core::{Error, JobId, OperatorRight, Right, Rights, Scope, SecurityContext, TenantId};
 
 pub(crate) use attempts::Attempts;
-pub use rights::{Right, Rights};
+pub(crate) use jwt::Issuer;
 pub(crate) use session::{Sessions, login, login_once, logout};
 
 use crate::App;
@@ -66,17 +66,9 @@ impl AuthMethod {
 }
 
 impl Principal {
-    /// Whether it may do what `right` stands for. Admin includes operate and submit, operate includes read, and nothing
-    /// includes payload.
+    /// Whether it may do what `right` stands for.
     pub fn may(&self, right: Right) -> bool {
-        let has = |right| self.rights.has(right);
-        match right {
-            Right::Read => has(Right::Read) || has(Right::Operate) || has(Right::Admin),
-            Right::Submit => has(Right::Submit) || has(Right::Admin),
-            Right::Operate => has(Right::Operate) || has(Right::Admin),
-            Right::Admin => has(Right::Admin),
-            Right::Payload => has(Right::Payload),
-        }
+        self.rights.allow(right)
     }
 
     /// It, as the service knows callers.
@@ -327,24 +319,6 @@ mod tests {
         }
         assert!(!post(None, None, host) && !post(None, Some("http://"), None));
         assert!(same_site(&Method::GET, Some("cross-site"), None, host), "reading is up to SameSite");
-    }
-
-    #[test]
-    fn rights_include_each_other_as_documented() {
-        let with = |right: Right| Principal {
-            tenant: TenantId::ROOT,
-            all_tenants: false,
-            user: String::new(),
-            rights: [right].into_iter().collect(),
-            method: AuthMethod::Key,
-            key: None,
-        };
-        let may = |right| Right::ALL.map(|asked| with(right).may(asked));
-        assert_eq!(may(Right::Read), [true, false, false, false, false]);
-        assert_eq!(may(Right::Submit), [false, true, false, false, false]);
-        assert_eq!(may(Right::Operate), [true, false, true, false, false]);
-        assert_eq!(may(Right::Admin), [true, true, true, true, false]);
-        assert_eq!(may(Right::Payload), [false, false, false, false, true]);
     }
 
     #[test]

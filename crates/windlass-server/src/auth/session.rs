@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use tokio::sync::OnceCell;
-use windlass_core::{TenantId, Timestamp};
+use windlass_core::{Rights, TenantId, Timestamp};
 
 use crate::App;
-use crate::auth::{AuthMethod, Principal, Right, Rights};
+use crate::auth::{AuthMethod, Principal};
 use crate::problem::Problem;
 
 /// Sessions: their secret, those that were ended early, and the login links that are still good.
@@ -89,7 +89,7 @@ impl Sessions {
             return Ok(None);
         }
         if let Some(key) = &session.key
-            && !self.key_is_good(app, &session, key).await?
+            && !self.key_is_good(app, key).await?
         {
             return Ok(None);
         }
@@ -103,14 +103,14 @@ impl Sessions {
         Ok(Some(Principal { tenant, all_tenants, user, rights, method, key }))
     }
 
-    async fn key_is_good(&self, app: &App, session: &Session, key: &str) -> Result<bool, Problem> {
+    async fn key_is_good(&self, app: &App, key: &str) -> Result<bool, Problem> {
         let now = Instant::now();
         if let Some((at, good)) = self.keys.lock().get(key)
             && now.duration_since(*at) < KEY_GOOD_FOR
         {
             return Ok(*good);
         }
-        let good = app.key_is_good(session.tenant, key).await?;
+        let good = app.key_is_good(key).await?;
         let mut keys = self.keys.lock();
         if keys.len() >= KEYS {
             keys.clear();
@@ -256,7 +256,7 @@ pub(crate) async fn login_once(State(app): State<App>, Path(token): Path<String>
         tenant: TenantId::ROOT,
         all_tenants: true,
         user: "local".to_owned(),
-        rights: Right::ALL.into_iter().collect(),
+        rights: Rights::ALL,
         method: AuthMethod::Local,
         key: None,
     };

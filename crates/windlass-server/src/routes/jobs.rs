@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use windlass_core::store::{CancelReply, Submitted};
-use windlass_core::{BatchId, Error, JobFilter, JobId, Page, Payload, Status, SubmitOptions, Timestamp};
+use windlass_core::{BatchId, Error, JobFilter, JobId, Page, Payload, Right, Status, SubmitOptions};
 
 use crate::App;
-use crate::auth::{Caller, Right};
+use crate::auth::Caller;
 use crate::extract::{Json, MaybeJson, PathJob, Query};
-use crate::model::{self, ErrorBody, HistoryLine, Job, JobPage, ListQuery, Options, PriorityBody, StatusName};
+use crate::model::{ErrorBody, HistoryLine, Job, JobPage, ListQuery, Options, StatusName};
 use crate::problem::{FieldError, Problem};
 use crate::routes::conditional;
 

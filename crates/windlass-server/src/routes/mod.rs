@@ -1,22 +1,32 @@
 //! The one table of routes: each with the need its callers must meet. A route cannot be added without one.
 
+pub(crate) mod jobs;
+mod keys;
+mod look;
 mod system;
+mod watch;
+pub(crate) mod work;
 
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
+use utoipa::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use crate::App;
 use crate::auth::{self, Need};
+use crate::openapi;
 use crate::problem::{self, Problem};
 
 /// Where the API begins.
@@ -24,11 +34,22 @@ pub(crate) const API: &str = "/api/v1";
 
 /// Everything the server serves, under the base path.
 pub(crate) fn router(app: &App) -> Router {
-    let (api, _document) = api(app).split_for_parts();
+    app.checkouts.look_after(&app.service, app.ending.clone());
+    let table = api(app);
+    let (api, document) = table.router.split_for_parts();
+    let document = openapi::complete(&document, &table.needs, &app.config.base_path);
+    let page = openapi::page(&document, &app.config.base_path);
+    // Bytes are cheap to clone for every request; the document is some hundred kilobytes.
+    let document = Bytes::from(document.to_string());
+    let json = HeaderValue::from_static("application/json");
     let mut routes = Router::new()
         .nest(API, api)
+        .route(&format!("{API}/openapi.json"), get(async move || ([(header::CONTENT_TYPE, json)], document)))
+        .route("/docs", get(async move || page))
+        .route("/docs/style.css", get(async || ([(header::CONTENT_TYPE, "text/css")], openapi::STYLE)))
         .route("/healthz", get(system::live))
         .route("/readyz", get(system::ready))
+        .route("/api/jobs/tick", guarded(app, Need::OPERATE_ALL, post(work::tick)))
         .route("/login", post(auth::login))
         .route("/logout", post(auth::logout))
         .route("/login/{token}", get(auth::login_once));
@@ -42,27 +63,70 @@ pub(crate) fn router(app: &App) -> Router {
     finish(app, routes.with_state(app.clone()))
 }
 
-/// The routes of the API.
-fn api(app: &App) -> OpenApiRouter<App> {
-    Table { app: app.clone(), router: OpenApiRouter::new(), needs: Vec::new() }
+/// The routes of the API, each with what it needs. Nothing is served that is not in this table.
+fn api(app: &App) -> Table {
+    Table { app: app.clone(), router: OpenApiRouter::with_openapi(Document::openapi()), needs: Vec::new() }
         .add(Need::ANY, routes!(system::me))
-        .router
+        .add(Need::SUBMIT, routes!(jobs::submit))
+        .add(Need::SUBMIT, routes!(jobs::submit_batch))
+        .add(Need::READ, routes!(jobs::list))
+        .add(Need::READ, routes!(jobs::show))
+        .add(Need::READ, routes!(jobs::result))
+        .add(Need::PAYLOAD, routes!(jobs::input))
+        .add(Need::READ, routes!(jobs::history))
+        .add(Need::READ, routes!(jobs::why))
+        .add(Need::READ, routes!(watch::job))
+        .add(Need::OPERATE, routes!(jobs::cancel))
+        .add(Need::OPERATE, routes!(jobs::replay))
+        .add(Need::OPERATE, routes!(jobs::purge))
+        .add(Need::READ, routes!(jobs::dead_letters))
+        .add(Need::READ, routes!(look::counts))
+        .add(Need::READ_ALL, routes!(look::nodes))
+        .add(Need::READ, routes!(look::handlers))
+        .add(Need::READ, routes!(look::pauses))
+        .add(Need::OPERATE, routes!(look::pause))
+        .add(Need::OPERATE, routes!(look::resume))
+        .add(Need::READ, routes!(look::audit))
+        .add(Need::READ_ALL, routes!(look::tenants))
+        .add(Need::READ, routes!(look::quota))
+        .add(Need::ADMIN_ALL, routes!(look::set_quota))
+        .add(Need::ADMIN_ALL, routes!(look::clear_quota))
+        .add(Need::OPERATE_ALL, routes!(work::tick))
+        .add(Need::WORK_ALL, routes!(work::checkout))
+        .add(Need::OPERATE_ALL, routes!(work::progress))
+        .add(Need::OPERATE_ALL, routes!(work::success))
+        .add(Need::OPERATE_ALL, routes!(work::failure))
+        .add(Need::ADMIN, routes!(keys::list))
+        .add(Need::ADMIN, routes!(keys::create))
+        .add(Need::ADMIN, routes!(keys::revoke))
 }
+
+/// What the document holds besides its routes.
+#[derive(utoipa::OpenApi)]
+#[openapi(components(schemas(Problem)))]
+struct Document;
 
 /// The routes with what each needs.
 struct Table {
     app: App,
     router: OpenApiRouter<App>,
-    needs: Vec<(String, Need)>,
+    needs: openapi::Needs,
 }
 
 impl Table {
     fn add(mut self, need: Need, (schemas, paths, methods): UtoipaMethodRouter<App>) -> Self {
-        self.needs.extend(paths.paths.keys().map(|path| (path.clone(), need)));
-        let methods = methods.route_layer(from_fn_with_state((self.app.clone(), need), auth::guard));
-        self.router = self.router.routes((schemas, paths, methods));
+        for (path, item) in &paths.paths {
+            let methods = [("get", &item.get), ("put", &item.put), ("post", &item.post), ("delete", &item.delete)];
+            let methods = methods.into_iter().chain([("patch", &item.patch)]).filter(|(_, op)| op.is_some());
+            self.needs.extend(methods.map(|(method, _)| (method.to_owned(), path.clone(), need)));
+        }
+        self.router = self.router.routes((schemas, paths, guarded(&self.app, need, methods)));
         self
     }
+}
+
+fn guarded(app: &App, need: Need, methods: MethodRouter<App>) -> MethodRouter<App> {
+    methods.route_layer(from_fn_with_state((app.clone(), need), auth::guard))
 }
 
 /// Puts a page of the dashboard behind what it needs; who is not logged in is sent to the login.
@@ -135,5 +199,24 @@ async fn safe_headers(State(app): State<App>, request: Request, next: Next) -> R
         let value = HeaderValue::from_static("max-age=31536000");
         headers.insert(header::STRICT_TRANSPORT_SECURITY, value);
     }
+    response
+}
+
+/// Answers with `body`, or with nothing where the client has that already.
+pub(crate) fn conditional(headers: &HeaderMap, status: StatusCode, body: &impl Serialize) -> Response {
+    let body = serde_json::to_vec(body).expect("an answer is plain data");
+    let digest = Sha256::digest(&body);
+    // Weak, because the answer may be compressed on its way.
+    let tag = digest[..12].iter().fold(String::from("W/\""), |tag, byte| tag + &format!("{byte:02x}")) + "\"";
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let is_known = known.flat_map(|value| value.split(',')).any(|known| known.trim() == tag || known.trim() == "*");
+    let mut response = match is_known {
+        true => StatusCode::NOT_MODIFIED.into_response(),
+        false => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+    };
+    let tag = HeaderValue::from_str(&tag).expect("a tag is plain text");
+    response.headers_mut().insert(header::ETAG, tag);
+    // Kept by the client, but asked about every time.
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     response
 }

@@ -7,9 +7,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
+use windlass_core::Right;
 
 use crate::App;
-use crate::auth::{Caller, Right};
+use crate::auth::Caller;
 
 /// Whether the process lives: always, if it can answer.
 pub(crate) async fn live() -> &'static str {

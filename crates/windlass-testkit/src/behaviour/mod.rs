@@ -3,6 +3,8 @@
 //! `conformance`.
 
 mod access;
+mod editing;
+mod acting;
 mod failing;
 mod limits;
 mod ordering;
@@ -13,6 +15,8 @@ mod steering;
 mod submitting;
 
 pub use access::*;
+pub use editing::*;
+pub use acting::*;
 pub use failing::*;
 pub use limits::*;
 pub use ordering::*;
@@ -89,6 +93,11 @@ macro_rules! for_each_behaviour {
             jobs_can_be_checked_out_and_marked_by_hand ["OPS-10"],
             a_delayed_job_starts_when_it_is_due ["TIM-1", "TIM-3"],
             why_names_what_a_job_waits_for ["BEY-1"],
+            failures_are_grouped_and_replayed_as_a_group ["BEY-3"],
+            a_bulk_action_does_what_its_preview_shows ["BEY-6"],
+            a_bulk_action_keeps_its_pace_and_can_be_stopped ["BEY-6", "BEY-2"],
+            a_bulk_replay_stops_when_too_many_fail_again ["BEY-2"],
+            an_operators_bulk_action_reaches_every_tenant ["BEY-6", "SEC-1"],
             expired_and_overdue_jobs_do_not_start ["BEY-4"],
             a_sealed_job_lives_like_any_other_and_the_store_sees_nothing ["SEC-2"],
             a_payload_that_looks_sealed_is_taken_as_it_is ["SEC-2"],
@@ -96,6 +105,7 @@ macro_rules! for_each_behaviour {
             sealed_text_of_another_tenant_or_job_does_not_open ["SEC-2", "SEC-1"],
             keys_rotate_and_are_wrapped_anew_without_touching_jobs ["SEC-2"],
             destroyed_keys_make_dead_letters ["SEC-2"],
+            sealed_failures_are_grouped_without_showing_their_messages ["SEC-2", "BEY-3"],
             a_failing_key_provider_delays_and_loses_nothing ["SEC-2"],
             a_node_without_keys_leaves_sealed_jobs_to_others ["SEC-2"],
             every_limit_is_allowed_and_one_more_is_refused ["SEC-3", "SUB-9"],
@@ -108,6 +118,9 @@ macro_rules! for_each_behaviour {
             an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
             a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
             an_api_key_expires_and_tells_when_it_was_used ["API-3"],
+            a_waiting_job_is_edited_and_runs_as_edited ["BEY-5"],
+            a_job_that_is_run_now_starts_at_once ["BEY-5"],
+            a_job_is_cloned_whatever_its_status ["BEY-5"],
         }
     };
 }
@@ -180,6 +193,8 @@ macro_rules! for_each_sealed_behaviour {
             tick_runs_at_most_n_jobs_in_the_callers_process [],
             jobs_can_be_checked_out_and_marked_by_hand [],
             expired_and_overdue_jobs_do_not_start [],
+            a_waiting_job_is_edited_and_runs_as_edited [],
+            a_job_is_cloned_whatever_its_status [],
         }
     };
 }

@@ -361,3 +361,27 @@ pub async fn a_node_without_keys_leaves_sealed_jobs_to_others(store: Arc<dyn Sto
         service.shutdown().await;
     }
 }
+
+/// SEC-2, BEY-3: sealed failures of a tenant are one group where they are alike, and their signatures cannot be guessed.
+pub async fn sealed_failures_are_grouped_without_showing_their_messages(store: Arc<dyn Store>) {
+    let fail =
+        |_: (), _, n: u32| async move { Err::<(), _>(JobError::terminal("broken", format!("{SECRET} number {n}"))) };
+    let jobs = sealing(&store).function("fail", (), fail).start().await.expect("starts");
+    let (ctx, other) = (tenant(1), tenant(2));
+    for (ctx, n) in [(&ctx, 1), (&ctx, 2), (&other, 3)] {
+        let id = jobs.submit_named(ctx, "fail", &n, SubmitOptions::new()).await.expect("accepted").id;
+        jobs.wait(ctx, id, SOON).await.expect("ends");
+    }
+    let groups = jobs.failures(&ctx, &JobFilter::all(), 10).await.expect("grouped");
+    assert_eq!(groups.len(), 1);
+    assert_eq!((groups[0].jobs, groups[0].sample.as_str()), (2, format!("{SECRET} number 2").as_str()));
+    assert_eq!(groups[0].message, normalise(&groups[0].sample));
+    let plain = signature("fail", &JobError::terminal("broken", &groups[0].sample));
+    assert_ne!(groups[0].signature, plain, "whoever reads the store cannot try out messages");
+    let theirs = jobs.failures(&other, &JobFilter::all(), 10).await.expect("grouped");
+    assert_ne!(theirs[0].signature, groups[0].signature, "nor compare tenants");
+    let found = jobs.list(&ctx, &JobFilter::all().signature(groups[0].signature), Page::default()).await;
+    assert_eq!(found.expect("lists").len(), 2);
+    assert!(!all_that_is_kept(&store, &ctx).await.contains("kanarienvogel"));
+    jobs.shutdown().await;
+}

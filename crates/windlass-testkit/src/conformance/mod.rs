@@ -14,7 +14,9 @@ use std::time::Duration;
 use windlass_core::store::Store;
 
 mod access;
+mod editing;
 mod failing;
+mod filtering;
 mod keys;
 pub mod model;
 mod ordering;
@@ -283,6 +285,22 @@ suite! { $
         whereabouts_tell_why_a_job_is_not_running ["BEY-1"]
         a_survey_misses_nothing_there_is_to_do ["RUN-3" "RUN-5" "TIM-1" "OPS-4" "BEY-4"]
     ;
+    editing:
+        a_waiting_job_can_be_edited_wherever_it_waits ["BEY-5" "OPS-5"]
+        a_start_can_be_moved_both_ways ["BEY-5" "TIM-1"]
+        an_edit_opens_no_gate_and_keeps_the_line ["BEY-5" "ORD-4" "OPS-4"]
+        only_waiting_jobs_of_the_scope_are_edited ["BEY-5" "SEC-1"]
+        an_edit_and_a_claim_at_once_have_one_winner ["BEY-5"]
+        edits_at_once_are_each_whole ["BEY-5"]
+        an_edited_input_counts_against_the_quota ["BEY-5" "BEY-8"]
+        edits_survive_a_restart ["BEY-5"]
+    ;
+    filtering:
+        a_filter_means_the_same_everywhere ["BEY-6" "OPS-1"]
+        a_filter_by_tenant_does_not_widen_the_scope ["BEY-6" "SEC-1"]
+        a_count_goes_up_to_its_cap ["BEY-6"]
+        failing_jobs_are_told_with_their_signatures ["BEY-3"]
+    ;
     time:
         a_scheduled_job_is_promoted_when_due_and_not_before ["TIM-1"]
         a_promotion_tells_when_the_next_job_is_due ["TIM-1"]
@@ -332,6 +350,8 @@ mod tests {
         include_str!("ordering.rs"),
         include_str!("failing.rs"),
         include_str!("watching.rs"),
+        include_str!("editing.rs"),
+        include_str!("filtering.rs"),
         include_str!("time.rs"),
         include_str!("keys.rs"),
         include_str!("quotas.rs"),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 pub use binaries::install_package;
 pub use pgbouncer::{PgBouncer, PgBouncerOptions};
-pub use postgres::{PostgresOptions, PostgresServer, StopMode};
+pub use postgres::{Backup, PostgresOptions, PostgresServer, StopMode};
 
 /// The variable with the URL of a PostgreSQL server on which tests may create databases.
 pub const POSTGRES_VAR: &str = "WINDLASS_TEST_POSTGRES";

@@ -112,17 +112,36 @@ impl PostgresServer {
     /// Makes a server that follows `primary`: a copy of its data, read-only, kept up to date over the network as far as the
     /// network goes. It ends following with `pg_promote()`.
     pub fn standby_of(primary: &PostgresServer) -> Result<Self> {
+        let mut server = PostgresServer::copy_of(primary, &["--write-recovery-conf"])?;
+        server.start_on_free_port()?;
+        Ok(server)
+    }
+
+    /// Keeps every finished file of the log in `dir`, and starts the server anew for it.
+    pub fn archive_to(&mut self, dir: &Path) -> Result<()> {
+        self.process.hand_over(dir)?;
+        self.set("archive_mode", "on");
+        self.set("archive_command", format!("cp %p {}/%f", dir.display()));
+        self.restart(StopMode::Fast)
+    }
+
+    /// Copies the data of a running server into one that is not started yet. [`Backup::recover_to`] starts it.
+    pub fn backup_of(running: &PostgresServer) -> Result<Backup> {
+        Ok(Backup(PostgresServer::copy_of(running, &[])?))
+    }
+
+    /// A server with a copy of the data of a running one, not started.
+    fn copy_of(running: &PostgresServer, how: &[&str]) -> Result<Self> {
         let process = ServerProcess::prepare("postgres", "QUIT")?;
-        let mut options = primary.options.clone();
+        let mut options = running.options.clone();
         options.data_dir = None;
-        let mut server = PostgresServer { process, bin_dir: primary.bin_dir.clone(), port: free_port()?, options };
+        let server = PostgresServer { process, bin_dir: running.bin_dir.clone(), port: free_port()?, options };
         let mut copy = server.process.command(&server.bin_dir.join("pg_basebackup"));
         copy.args(["--no-password", "--host", "127.0.0.1", "--username", SUPERUSER, "--port"]);
-        copy.arg(primary.port.to_string());
-        copy.args(["--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync", "--pgdata"]);
-        copy.arg(server.data_dir());
+        copy.arg(running.port.to_string());
+        copy.args(["--checkpoint=fast", "--wal-method=stream", "--no-sync"]).args(how);
+        copy.arg("--pgdata").arg(server.data_dir());
         run(copy, "pg_basebackup")?;
-        server.start_on_free_port()?;
         Ok(server)
     }
 
@@ -270,6 +289,28 @@ impl PostgresServer {
         ];
         settings.extend(self.options.settings.iter().cloned());
         settings
+    }
+}
+
+/// A copy of a server's data that is not running.
+#[derive(Debug)]
+pub struct Backup(PostgresServer);
+
+impl Backup {
+    /// Brings the copy up to the restore point `name` with the log that was archived in `archive`, and starts it as a
+    /// server of its own. It may still be recovering when this returns.
+    pub fn recover_to(self, name: &str, archive: &Path) -> Result<PostgresServer> {
+        let mut server = self.0;
+        let signal = server.data_dir().join("recovery.signal");
+        fs::write(&signal, "")?;
+        server.process.hand_over(&signal)?;
+        // The copy has its own history from there on, which must not overwrite that of the first server.
+        server.set("archive_mode", "off");
+        server.set("restore_command", format!("cp {}/%f %p", archive.display()));
+        server.set("recovery_target_name", name);
+        server.set("recovery_target_action", "promote");
+        server.start_on_free_port()?;
+        Ok(server)
     }
 }
 
