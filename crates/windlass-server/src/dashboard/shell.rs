@@ -266,6 +266,7 @@ impl Shell {
     /// Entries that would only answer with a refusal are left out; the routes refuse all the same.
     fn shows(&self, place: Place) -> bool {
         match place {
+            Place::Nodes => self.viewer.all_tenants,
             Place::Keys | Place::Webhooks => self.viewer.may.admin,
             Place::Submit => self.viewer.may.submit,
             _ => true,

@@ -205,13 +205,14 @@ fn progress(job: &JobRecord) -> Markup {
 
 fn why(shell: &Shell, job: &Job) -> Markup {
     let Some(why) = &job.why else { return html! {} };
+    let nodes = shell.viewer.all_tenants.then(|| ("/nodes".to_owned(), "See the nodes".to_owned()));
     let (tone, link) = match why {
         Why::Finished { .. } => return html! {},
         Why::Running { .. } | Why::Turn { .. } | Why::Opening | Why::NotDue { .. } => ("note", None),
         Why::Paused { .. } => ("warn", Some(("/handlers".to_owned(), "See the pauses".to_owned()))),
         Why::OrderingKeyHeld { by: Some(by), .. } => ("note", Some((format!("/jobs/{by}"), format!("Job {by}")))),
-        Why::NoNodeHasHandler { .. } => ("bad", Some(("/nodes".to_owned(), "See the nodes".to_owned()))),
-        Why::NodesAreFull { .. } => ("warn", Some(("/nodes".to_owned(), "See the nodes".to_owned()))),
+        Why::NoNodeHasHandler { .. } => ("bad", nodes),
+        Why::NodesAreFull { .. } => ("warn", nodes),
         Why::TenantAtCap { .. } => ("warn", Some(("/tenants".to_owned(), "See the tenants".to_owned()))),
         _ => ("note", None),
     };

@@ -40,7 +40,7 @@ pub(crate) struct Trouble {
     pub(crate) detail: String,
     /// When it was last seen or began.
     pub(crate) at: Option<Timestamp>,
-    /// Where to see to it: a path of the dashboard with its query.
+    /// Where to see to it: a path of the dashboard with its query; empty where only the database can tell.
     pub(crate) link: String,
 }
 
@@ -170,16 +170,18 @@ fn broken(shell: &Shell, troubles: &[Trouble]) -> Markup {
             ul.troubles {
                 @for trouble in troubles {
                     li class=(trouble.level.class()) {
-                        a href=(shell.urls.path(&trouble.link)) {
-                            span.trouble-title { (trouble.title) }
-                            span.trouble-detail { (trouble.detail) }
-                        }
+                        @if trouble.link.is_empty() { div.trouble { (words_of(trouble)) } }
+                        @else { a.trouble href=(shell.urls.path(&trouble.link)) { (words_of(trouble)) } }
                         @if let Some(at) = trouble.at { (parts::time(at, shell.now)) }
                     }
                 }
             }
         }
     }
+}
+
+fn words_of(trouble: &Trouble) -> Markup {
+    html! { span.trouble-title { (trouble.title) } span.trouble-detail { (trouble.detail) } }
 }
 
 fn vitals(vitals: &[Vital]) -> Markup {

@@ -19,8 +19,20 @@ pub(crate) struct Problem {
 
 /// The page.
 pub(crate) fn page(shell: &Shell, problem: &Problem) -> Markup {
-    let (title, icon, next) = words_for(problem.status);
-    let content = html! {
+    let (title, ..) = words_for(problem.status);
+    let content = told(shell, problem);
+    shell.page(Page { place: Place::Elsewhere, title, aside: html! {}, content, live: Live::default() })
+}
+
+/// The same for who is not known.
+pub(crate) fn bare(shell: &Shell, problem: &Problem) -> Markup {
+    let (title, ..) = words_for(problem.status);
+    shell.bare(title, html! { h1 { (title) } (told(shell, problem)) })
+}
+
+fn told(shell: &Shell, problem: &Problem) -> Markup {
+    let (_, icon, next) = words_for(problem.status);
+    html! {
         section.panel.problem {
             (parts::icon(icon))
             div {
@@ -34,8 +46,7 @@ pub(crate) fn page(shell: &Shell, problem: &Problem) -> Markup {
                 }
             }
         }
-    };
-    shell.page(Page { place: Place::Elsewhere, title, aside: html! {}, content, live: Live::default() })
+    }
 }
 
 fn words_for(status: u16) -> (&'static str, &'static str, &'static str) {
