@@ -8,17 +8,20 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{ApiKey, SecretHash};
+use crate::activity::{Addition, Resolution, Slice, Waiting};
 use crate::clock::Timestamp;
 use crate::edit::Edit;
 use crate::error::{InvalidInput, JobError};
 use crate::failures::{Failing, failing_by_lists};
 use crate::filter::JobFilter;
-use crate::health::{Checkup, Finding, HeldSnapshot};
+use crate::health::{Checkup, Finding, HeldSnapshot, Vitals};
 use crate::id::{JobId, MachineSlot};
-use crate::job::{ClaimedJob, HistoryEntry, JobRecord, NewJob, Page, Progress, Status};
+use crate::job::{ClaimedJob, Found, HistoryEntry, JobRecord, NewJob, Page, Progress, Status};
+use crate::logs::{LogLevel, LogLine};
 use crate::payload::Payload;
 use crate::quota::{Quota, QuotaExceeded, Quotas, TenantUse};
 use crate::tenant::{Scope, TenantId};
+use crate::usage::{Cost, UsageEvent, UsageRow};
 
 /// The durable half of Windlass. Every method is atomic: it happened, or it did not, or the error says
 /// [`Error::Unknown`]. Times come from the store's clock, never from the caller's.
@@ -81,6 +84,10 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps the latest progress of each job, fenced. Answers in order: false means the fence is lost.
     async fn report_progress(&self, node: NodeId, reports: Vec<ProgressReport>) -> Result<Vec<bool>>;
 
+    /// Keeps log lines of each job, fenced; of a job the newest [`LOG_LINES`](crate::LOG_LINES). A line whose number
+    /// under its lease is kept already is not kept twice. Answers in order: false means the fence is lost.
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>>;
+
     /// Keeps a checkpoint, fenced. False means the fence is lost.
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool>;
 
@@ -94,6 +101,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// Jobs that pass the filter, newest first.
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>>;
+
+    /// The same, but looks only at the newest `look_at` candidates, so that a page for something rare costs as much as
+    /// any other. Candidates are the jobs of the scope, or those in a wanted status where these are kept apart. The
+    /// page's offset does not count.
+    async fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Result<Found> {
+        let _ = look_at;
+        let jobs = self.list(scope, filter, Page { offset: 0, ..page }).await?;
+        Ok(Found::new(jobs, page.limit, None))
+    }
 
     /// How many jobs pass the filter, counted up to `cap`: for previews, so never more than someone asked for.
     async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
@@ -118,6 +134,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Everything that happened to a job, oldest first; empty if there is none.
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>>;
+
+    /// The log lines of a job that come after a sequence, oldest first; none if it is not there.
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>>;
 
     /// How many jobs are in each status. Ended ones are counted as they end and stay counted after they are purged.
     async fn counts(&self, scope: Scope) -> Result<Counts>;
@@ -175,6 +194,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// What of a tenant is limited. Asked for every submitted job: answered from memory, as last heard.
     fn limited(&self, tenant: TenantId) -> Limited;
+
+    // ---- what jobs cost (OPS-6); attempts record it with their finish
+
+    /// Records a cost of a job, whatever its status, with an audit entry `COST_RECORDED`. False if it is not there.
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool>;
+
+    /// The costs from one day to another (as `2026-11-16`), both included; by day, tenant and handler.
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>>;
+
+    /// The costs one by one, with a sequence above `after`, in its order, at most `limit`. What was committed before an
+    /// answer is in it or has a higher sequence than all of it.
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>>;
 
     // ---- keys of sealed jobs (SEC-2); a store sees only wrapped ones
 
@@ -274,7 +305,8 @@ pub trait Store: Send + Sync + 'static {
     /// pause that is over. Repairs what a crash between finish and release left behind. At most `limit`.
     async fn open_gates(&self, limit: usize) -> Result<usize>;
 
-    /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many.
+    /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many. Also old costs:
+    /// [`USAGE_EVENTS_KEPT`](crate::USAGE_EVENTS_KEPT), [`USAGE_KEPT`](crate::USAGE_KEPT).
     async fn clean(&self, limit: usize) -> Result<usize>;
 
     /// What keeps the store from removing dead rows, longer than this. Nothing where there is no such thing.
@@ -287,6 +319,52 @@ pub trait Store: Send + Sync + 'static {
     async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
         let _ = checkup;
         Ok(Vec::new())
+    }
+
+    // ---- the past, for charts: counts that nodes add up, kept in buckets. Losing some costs a chart, never a job
+
+    /// Adds what happened at `at` to the bucket of each [`Resolution`].
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        let _ = (at, additions);
+        Ok(())
+    }
+
+    /// What is kept in buckets that begin at `from` or later: of a tenant's own jobs, or of all tenants' together. In any
+    /// order.
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        let _ = (scope, resolution, from);
+        Ok(Vec::new())
+    }
+
+    /// Counts all jobs by status for the present bucket of each [`Resolution`], unless somebody has, or nothing has
+    /// changed for less than [`DEPTH_HOLDS`](crate::activity::DEPTH_HOLDS). Several nodes may ask at once. Reads what
+    /// waits and runs, no ended job.
+    async fn sample_depth(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What [`Store::sample_depth`] saw since `from`, oldest first.
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        let _ = (resolution, from);
+        Ok(Vec::new())
+    }
+
+    /// Removes buckets whose time is over ([`Resolution::keep`]), at most `limit` rows. Answers how many.
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        let _ = limit;
+        Ok(0)
+    }
+
+    /// What waits and runs by queue and handler (BEY-14): exact while few jobs wait, and estimated from a sample of
+    /// chunks where they are many. One handler may be there once for each queue.
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        let _ = scope;
+        Ok(Vec::new())
+    }
+
+    /// How the store is: what people watch while it works. Cheap enough for every few seconds.
+    async fn vitals(&self) -> Result<Vitals> {
+        Ok(Vitals::default())
     }
 
     /// Waits until something may have become ready through another process, or for ever. A hint: it may be late or
@@ -521,6 +599,8 @@ pub struct Finish {
     pub transition: Transition,
     /// A job to store in the same transaction, if this one is accepted: a callback (ERR-5).
     pub follow_up: Option<Box<NewJob>>,
+    /// What the attempt has cost, recorded in the same transaction if this is accepted, whatever becomes of the job.
+    pub cost: Option<Cost>,
 }
 
 /// What becomes of a job after an attempt.
@@ -620,6 +700,30 @@ pub struct ProgressReport {
     pub fence: Fence,
     /// What to keep.
     pub progress: Progress,
+}
+
+/// What an attempt has said since its last report.
+#[derive(Clone, Debug)]
+pub struct LogReport {
+    /// The job and the lease.
+    pub fence: Fence,
+    /// The number of the attempt.
+    pub attempt: u16,
+    /// In the order of their numbers.
+    pub lines: Vec<NewLine>,
+}
+
+/// A log line on its way into a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLine {
+    /// The how manieth line under its lease, from 1. Numbers that are missing are lines that were dropped.
+    pub number: u64,
+    /// When it was said.
+    pub at: Timestamp,
+    /// How serious it is.
+    pub level: LogLevel,
+    /// What it says.
+    pub message: String,
 }
 
 /// How many jobs are in each status.
@@ -764,8 +868,8 @@ pub struct AuditEntry {
     pub actor: String,
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
-    /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`, `PAUSED`,
-    /// `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`.
+    /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`,
+    /// `PAUSED`, `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `COST_RECORDED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`, …
     pub action: String,
     /// On what: a job id, a pause target, a filter.
     pub target: String,

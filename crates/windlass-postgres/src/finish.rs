@@ -109,8 +109,10 @@ impl<'a> Successes<'a> {
     /// The plain successes whose place in a lease is known, and the places of the other transitions.
     pub(crate) fn pick(store: &PgStore, node: NodeId, finishes: &'a [Finish]) -> (Option<Self>, Vec<usize>) {
         let places = store.places_of(finishes.iter().map(|finish| finish.fence));
-        let is_plain =
-            |finish: &Finish| finish.follow_up.is_none() && matches!(finish.transition, Transition::Succeed { .. });
+        let is_plain = |finish: &Finish| {
+            let extra = finish.follow_up.is_some() || finish.cost.is_some();
+            !extra && matches!(finish.transition, Transition::Succeed { .. })
+        };
         let (mut sent, others): (Vec<usize>, Vec<usize>) =
             (0..finishes.len()).partition(|n| places[*n].is_some() && is_plain(&finishes[*n]));
         if sent.is_empty() || (!others.is_empty() && sent.len() < SPLIT_FROM) {
@@ -237,6 +239,8 @@ pub(crate) struct Batch<'a> {
     text: Vec<Option<String>>,
     error: Vec<Option<JsonText>>,
     follow: Option<JsonText>,
+    /// What attempts have cost; without it, nothing of that is sent.
+    cost: Option<JsonText>,
 }
 
 /// What the SQL calls the transitions.
@@ -274,18 +278,26 @@ impl<'a> Batch<'a> {
             text: Vec::new(),
             error: Vec::new(),
             follow: None,
+            cost: None,
             sent,
         };
         let mut follow_ups = Vec::new();
+        let mut costs = Vec::new();
         for place in 0..size {
             let finish = &finishes[batch.sent[place]];
             batch.push(place, finish)?;
             if let Some(job) = &finish.follow_up {
                 follow_ups.push(FollowUp { n: place + 1, job: raw(job.as_ref())? });
             }
+            if let Some(windlass_core::Cost { cents, units }) = finish.cost {
+                costs.push(Costed { n: place + 1, cents, units });
+            }
         }
         if !follow_ups.is_empty() {
             batch.follow = Some(JsonText(raw(&follow_ups)?.get().to_owned()));
+        }
+        if !costs.is_empty() {
+            batch.cost = Some(JsonText(raw(&costs)?.get().to_owned()));
         }
         Ok(batch)
     }
@@ -335,11 +347,14 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn sql(&self) -> &'static str {
-        include_str!("sql/finish.sql")
+        match self.cost {
+            None => include_str!("sql/finish.sql"),
+            Some(_) => include_str!("sql/finish_costed.sql"),
+        }
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
-        vec![
+        let mut params: Vec<Param<'_>> = vec![
             (&self.node, Type::INT8),
             (&self.leases, Type::INT8_ARRAY),
             (&self.lease, Type::INT8_ARRAY),
@@ -354,7 +369,11 @@ impl<'a> Batch<'a> {
             (&self.text, Type::TEXT_ARRAY),
             (&self.error, Type::JSON_ARRAY),
             (&self.follow, Type::JSON),
-        ]
+        ];
+        if let Some(cost) = &self.cost {
+            params.push((cost, Type::JSON));
+        }
+        params
     }
 
     /// Notes what became of the transitions; what is not mentioned was fenced.
@@ -375,6 +394,14 @@ impl<'a> Batch<'a> {
 struct FollowUp {
     n: usize,
     job: Box<RawValue>,
+}
+
+/// What the attempt at place `n`, counted from 1, has cost.
+#[derive(serde::Serialize)]
+struct Costed {
+    n: usize,
+    cents: i64,
+    units: i64,
 }
 
 fn raw<T: serde::Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>> {

@@ -6,11 +6,13 @@
 //! statements are functions, so that the server keeps their plans although they are never prepared by name.
 
 mod access;
+mod activity;
 mod claim;
 mod connect;
 mod examine;
 mod finish;
 mod keys;
+mod logs;
 mod maintain;
 mod migrate;
 mod quota;
@@ -20,6 +22,7 @@ mod steer;
 mod submit;
 mod tx;
 mod types;
+mod usage;
 mod wake;
 mod walls;
 
@@ -34,18 +37,19 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
+use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
 use windlass_core::failures::Failing;
 use windlass_core::fair::Line;
-use windlass_core::health::{Checkup, Finding, HeldSnapshot};
+use windlass_core::health::{Checkup, Finding, HeldSnapshot, PoolUse, Vitals};
 use windlass_core::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
-    Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
-    WrappedKey,
+    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
+    Fence, Finish, Finished, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition,
+    WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas, Scope,
-    Status, TenantId, TenantUse, Timestamp,
+    ApiKey, Cost, Edit, Found, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, LogLine, Page, Payload,
+    Priority, Quota, Quotas, Scope, Status, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
 };
 
 use crate::claim::Lines;
@@ -189,6 +193,23 @@ struct Pools {
     pub(crate) maintain: Pool,
     pub(crate) api: Pool,
     pub(crate) tx: Pool,
+}
+
+impl Pools {
+    /// How many connections of each role are in use.
+    pub(crate) fn uses(&self) -> Vec<PoolUse> {
+        let Pools { submit, claim, finish, heartbeat, maintain, api, tx } = self;
+        let pools = [
+            ("submit", submit),
+            ("claim", claim),
+            ("finish", finish),
+            ("heartbeat", heartbeat),
+            ("maintain", maintain),
+            ("api", api),
+            ("tx", tx),
+        ];
+        pools.into_iter().map(|(name, pool)| pool.in_use(name)).collect()
+    }
 }
 
 /// What is known of a job that this process holds.
@@ -415,6 +436,10 @@ impl Store for PgStore {
         finish::report_progress(self, node, reports).await
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        logs::add(self, node, reports).await
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         finish::save_checkpoint(self, node, fence, data).await
     }
@@ -427,8 +452,16 @@ impl Store for PgStore {
         read::input(self, scope, id).await
     }
 
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        logs::read(self, scope, id, after).await
+    }
+
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
         read::list(self, scope, filter, page).await
+    }
+
+    async fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Result<Found> {
+        read::search(self, scope, filter, page, look_at).await
     }
 
     async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
@@ -493,6 +526,18 @@ impl Store for PgStore {
 
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         steer::audit_log(self, scope, filter).await
+    }
+
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        usage::record(self, scope, id, by, cost).await
+    }
+
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        usage::by_day(self, scope, from, to).await
+    }
+
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        usage::events(self, scope, after, limit).await
     }
 
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
@@ -577,6 +622,34 @@ impl Store for PgStore {
 
     async fn clean(&self, limit: usize) -> Result<usize> {
         maintain::clean(self, limit).await
+    }
+
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        activity::add(self, at, additions).await
+    }
+
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        activity::slices(self, scope, resolution, from).await
+    }
+
+    async fn sample_depth(&self) -> Result<()> {
+        activity::sample_depth(self).await
+    }
+
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        activity::depths(self, resolution, from).await
+    }
+
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        activity::clean(self, limit).await
+    }
+
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        activity::backlog(self, scope).await
+    }
+
+    async fn vitals(&self) -> Result<Vitals> {
+        examine::vitals(self).await
     }
 
     async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {

@@ -224,6 +224,7 @@ pub(crate) async fn clean(store: &PgStore, limit: usize) -> Result<usize> {
     fold_if_due(store).await;
     correct_use_if_due(store).await;
     look_after_weeks(store).await;
+    crate::usage::clean(store, limit).await?;
     let mut budget = limit.saturating_mul(SCAN_FACTOR).max(SCAN_LEAST);
     let mut removed = 0;
     let mut wrapped = store.shared.cursors.0.lock().outcome.is_none();

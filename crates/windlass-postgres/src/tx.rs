@@ -144,6 +144,8 @@ impl HandlerTx {
         T: serde::Serialize + ?Sized,
     {
         let finish = self.ctx.success(output)?;
+        // With the end of the job its lease goes, and what was said under it would be refused.
+        self.ctx.flush().await;
         if !self.tx.complete(finish).await? {
             self.ctx.fence_refused();
             return Err(windlass_core::Error::LeaseLost(self.ctx.job_id()));

@@ -343,10 +343,9 @@ const OFFSET_MAX: usize = 10_000;
 
 /// Reads the grammar that the CLI and the dashboard use too.
 pub(crate) fn parse_filter(text: Option<&str>, now: Timestamp) -> Result<JobFilter, Problem> {
-    let _ = now;
     match text.map(str::trim).filter(|text| !text.is_empty()) {
         None => Ok(JobFilter::all()),
-        Some(_) => Err(Problem::invalid("filter", "filters are not understood yet")),
+        Some(text) => Ok(JobFilter::parse(text, now)?),
     }
 }
 
@@ -388,7 +387,7 @@ impl PriorityBody {
 
 /// How a job is submitted. Everything may be left out.
 #[derive(Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Options {
     /// A second submit with this key returns the first job's id.
     idempotency_key: Option<String>,
@@ -416,12 +415,14 @@ pub(crate) struct Options {
     /// At most one such job is queued or running, or submitted within a time.
     unique: Option<UniqueBody>,
     /// Labels to find it by.
+    #[serde(default)]
     tags: Vec<String>,
     /// What ties it to other things.
     correlation_id: Option<String>,
     /// The queue it waits in.
     queue: Option<String>,
     /// What travels with it.
+    #[serde(default)]
     headers: BTreeMap<String, String>,
 }
 

@@ -266,14 +266,20 @@ struct Unfinished(Box<Problem>);
 
 /// The id of a request, taken over from the caller or made.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestId(pub(crate) String);
+pub(crate) struct RequestId {
+    pub(crate) id: String,
+    /// Whether the caller named it.
+    pub(crate) given: bool,
+}
 
 /// Names each request, and tells each problem which request it belongs to.
 pub(crate) async fn complete(mut request: Request, next: Next) -> Response {
     let given = request.headers().get("x-request-id").and_then(|id| id.to_str().ok());
-    let id = given.filter(|id| is_request_id(id)).map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned);
+    let given = given.filter(|id| is_request_id(id)).map(str::to_owned);
+    let is_given = given.is_some();
+    let id = given.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     let path = request.uri().path().to_owned();
-    request.extensions_mut().insert(RequestId(id.clone()));
+    request.extensions_mut().insert(RequestId { id: id.clone(), given: is_given });
     let mut response = next.run(request).await;
     if let Some(Unfinished(mut problem)) = response.extensions_mut().remove::<Unfinished>() {
         problem.instance = Some(path);

@@ -13,6 +13,7 @@ use windlass_core::{JobError, Payload, Reason, Status, Timestamp};
 use crate::place::{self, Audit, DEFAULT_KEEP, Ending, Event, Group, JobHead, SYSTEM, Turn, Waiting};
 use crate::rows::{Columns, Done, Leased, internal, pack_leased, unpack_leased};
 use crate::submit;
+use crate::usage;
 use crate::writer::State;
 
 /// Carries out the transitions in order.
@@ -31,6 +32,9 @@ pub(crate) fn finish(conn: &Connection, state: &mut State, node: NodeId, finishe
         };
         let cancel = held.as_mut().and_then(|held| held.cancels.remove(&job.id));
         let status = carry_out(conn, state, node, finish, job, cancel, &mut moves)?;
+        if let Some(cost) = finish.cost {
+            usage::add(conn, state.now, job.id, cost, status.is_terminal())?;
+        }
         answers.push(Finished::Accepted(status));
     }
     for (lease, held) in leases {

@@ -161,6 +161,7 @@ set enable_seqscan = off set jit = off as $$
 begin
     delete from windlass.event e where e.id = any (p_ids);
     delete from windlass.progress p where p.id = any (p_ids);
+    delete from windlass.job_log l where l.id = any (p_ids);
     delete from windlass.checkpoint c where c.id = any (p_ids);
     delete from windlass.job_key k where k.id = any (p_ids) and (k.until is null or k.until <= clock_timestamp());
 end $$;

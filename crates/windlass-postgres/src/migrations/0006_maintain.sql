@@ -297,6 +297,8 @@ begin
         and e.id <> all (coalesce(v_ids, '{}'));
     delete from windlass.progress e where e.id >= windlass.week_bound(p_day) and e.id < windlass.week_bound(p_day + 7)
         and e.id <> all (coalesce(v_ids, '{}'));
+    delete from windlass.job_log e where e.id >= windlass.week_bound(p_day) and e.id < windlass.week_bound(p_day + 7)
+        and e.id <> all (coalesce(v_ids, '{}'));
     delete from windlass.checkpoint e where e.id >= windlass.week_bound(p_day)
         and e.id < windlass.week_bound(p_day + 7) and e.id <> all (coalesce(v_ids, '{}'));
     delete from windlass.job_key e where e.id >= windlass.week_bound(p_day) and e.id < windlass.week_bound(p_day + 7)

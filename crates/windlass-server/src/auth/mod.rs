@@ -126,8 +126,8 @@ pub struct Caller {
     pub principal: Principal,
     /// The one tenant that a principal of all tenants has named.
     acting: Option<TenantId>,
-    /// The id of the request.
-    pub request_id: String,
+    /// The id that the caller gave the request: what is submitted with it carries it on.
+    correlation_id: Option<String>,
 }
 
 impl Caller {
@@ -152,8 +152,9 @@ impl Caller {
     }
 
     pub(crate) fn in_tenant(&self, tenant: TenantId) -> SecurityContext {
-        let ctx = SecurityContext::new(tenant).with_user(self.principal.user.clone());
-        ctx.with_correlation_id(self.request_id.clone())
+        let mut ctx = SecurityContext::new(tenant).with_user(self.principal.user.clone());
+        ctx.correlation_id = self.correlation_id.clone();
+        ctx
     }
 
     /// The caller looking at one tenant only, which who operates all tenants may choose; for others nothing changes.
@@ -199,37 +200,42 @@ impl<S: Send + Sync> FromRequestParts<S> for Principal {
 }
 
 /// Lets a request of the API pass that has what its route needs.
-pub(crate) async fn guard(State((app, need)): State<(App, Need)>, mut request: Request, next: Next) -> Response {
-    match admit(&app, need, &request).await {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(problem) => problem.into_response(),
+pub(crate) async fn guard(State((app, need)): State<(App, Need)>, request: Request, next: Next) -> Response {
+    match admit(&app, need, request).await {
+        Ok(request) => next.run(request).await,
+        Err((problem, _)) => problem.into_response(),
     }
 }
 
 /// The same for pages: who is not logged in is sent to the login.
-pub(crate) async fn guard_page(State((app, need)): State<(App, Need)>, mut request: Request, next: Next) -> Response {
-    match admit(&app, need, &request).await {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(problem) if problem.status == 401 && *request.method() == Method::GET => {
+pub(crate) async fn guard_page(State((app, need)): State<(App, Need)>, request: Request, next: Next) -> Response {
+    match admit(&app, need, request).await {
+        Ok(request) => next.run(request).await,
+        Err((problem, Method::GET)) if problem.status == 401 => {
             Redirect::to(&format!("{}/login", app.config.base_path)).into_response()
         }
-        Err(problem) => problem.into_response(),
+        Err((problem, _)) => problem.into_response(),
     }
 }
 
-async fn admit(app: &App, need: Need, request: &Request) -> Result<Caller, Problem> {
-    let address = address(app, request);
-    let principal = authenticate(app, request.method(), request.headers(), address).await?;
+/// The request with its caller, or why not and with which method it was tried.
+async fn admit(app: &App, need: Need, request: Request) -> Result<Request, (Problem, Method)> {
+    let (mut parts, body) = request.into_parts();
+    match caller(app, need, &parts).await {
+        Ok(caller) => {
+            parts.extensions.insert(caller);
+            Ok(Request::from_parts(parts, body))
+        }
+        Err(problem) => Err((problem, parts.method)),
+    }
+}
+
+async fn caller(app: &App, need: Need, parts: &Parts) -> Result<Caller, Problem> {
+    let principal = authenticate(app, &parts.method, &parts.headers, address(app, parts)).await?;
     need.check(&principal, app.config.read_only)?;
-    let acting = acting(request.headers(), &principal)?;
-    let request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
-    Ok(Caller { principal, acting, request_id })
+    let acting = acting(&parts.headers, &principal)?;
+    let correlation_id = parts.extensions.get::<RequestId>().filter(|id| id.given).map(|id| id.id.clone());
+    Ok(Caller { principal, acting, correlation_id })
 }
 
 /// Finds out who asks: by the `Authorization` header if there is one, else by the session cookie.
@@ -298,12 +304,12 @@ fn acting(headers: &HeaderMap, principal: &Principal) -> Result<Option<TenantId>
 }
 
 /// Where a request comes from, as far as it can be told.
-pub(crate) fn address(app: &App, request: &Request) -> Option<IpAddr> {
+pub(crate) fn address(app: &App, parts: &Parts) -> Option<IpAddr> {
     if app.config.trust_forwarded {
-        let forwarded = request.headers().get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
+        let forwarded = parts.headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
         return forwarded.rsplit(',').next()?.trim().parse().ok();
     }
-    request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
+    parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use axum::extract::{ConnectInfo, Form, Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -189,8 +190,9 @@ pub(crate) struct Login {
 
 /// Starts a session for who has an API key.
 pub(crate) async fn login(State(app): State<App>, request: Request) -> Response {
-    let address = super::address(&app, &request);
-    match try_login(&app, address, request).await {
+    let (parts, body) = request.into_parts();
+    let address = super::address(&app, &parts);
+    match try_login(&app, address, Request::from_parts(parts, body)).await {
         Ok(cookie) => redirect_home(&app, cookie),
         Err(problem) => problem.into_response(),
     }
@@ -198,7 +200,7 @@ pub(crate) async fn login(State(app): State<App>, request: Request) -> Response 
 
 async fn try_login(app: &App, address: Option<std::net::IpAddr>, request: Request) -> Result<HeaderValue, Problem> {
     use axum::extract::FromRequest;
-    from_our_page(&request)?;
+    from_our_page(request.method(), request.headers())?;
     app.attempts.check(address)?;
     let Form(form) = Form::<Login>::from_request(request, app)
         .await
@@ -212,22 +214,22 @@ async fn try_login(app: &App, address: Option<std::net::IpAddr>, request: Reques
 }
 
 /// A foreign page must not log a visitor in as somebody else either.
-fn from_our_page(request: &Request) -> Result<(), Problem> {
-    let from = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
-    match super::same_site(request.method(), from("sec-fetch-site"), from("origin"), from("host")) {
+fn from_our_page(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let from = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    match super::same_site(method, from("sec-fetch-site"), from("origin"), from("host")) {
         true => Ok(()),
         false => Err(Problem::new(StatusCode::FORBIDDEN, "cross_origin", "log in from the server's own page")),
     }
 }
 
 /// Ends a session.
-pub(crate) async fn logout(State(app): State<App>, request: Request) -> Response {
-    if let Err(problem) = from_our_page(&request) {
+pub(crate) async fn logout(State(app): State<App>, method: Method, headers: HeaderMap) -> Response {
+    if let Err(problem) = from_our_page(&method, &headers) {
         return problem.into_response();
     }
     if let Ok(secret) = app.sessions.secret(&app).await
         && let Some(session) =
-            cookie(request.headers(), name(&app)).and_then(|cookie| verify(secret, cookie, app.service.now()))
+            cookie(&headers, name(&app)).and_then(|cookie| verify(secret, cookie, app.service.now()))
     {
         let mut ended = app.sessions.ended.lock();
         if ended.len() >= ENDED {
@@ -241,9 +243,9 @@ pub(crate) async fn logout(State(app): State<App>, request: Request) -> Response
 }
 
 /// Logs in the built-in administrator by a link that works once.
-pub(crate) async fn login_once(State(app): State<App>, Path(token): Path<String>, request: Request) -> Response {
-    let address = super::address(&app, &request);
-    let local = request.extensions().get::<ConnectInfo<std::net::SocketAddr>>();
+pub(crate) async fn login_once(State(app): State<App>, Path(token): Path<String>, parts: Parts) -> Response {
+    let address = super::address(&app, &parts);
+    let local = parts.extensions.get::<ConnectInfo<std::net::SocketAddr>>();
     let local = local.is_none_or(|ConnectInfo(peer)| peer.ip().to_canonical().is_loopback());
     if let Err(problem) = app.attempts.check(address) {
         return problem.into_response();

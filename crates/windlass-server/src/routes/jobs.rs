@@ -198,8 +198,11 @@ async fn read_page(
 }
 
 /// Conditions on inputs tell what inputs hold, so they need the right to see them.
-pub(crate) fn allow_filter(_caller: &Caller, _filter: &JobFilter) -> Result<(), Problem> {
-    Ok(())
+pub(crate) fn allow_filter(caller: &Caller, filter: &JobFilter) -> Result<(), Problem> {
+    match filter.inputs.is_empty() {
+        true => Ok(()),
+        false => caller.require(Right::Payload),
+    }
 }
 
 /// One job: where it is, how far it has come, what went wrong. Never its input or output.
@@ -390,7 +393,7 @@ pub(crate) struct Replay {
 pub(crate) struct IdBody {
     /// Its id.
     #[schema(value_type = String)]
-    id: JobId,
+    pub(crate) id: JobId,
 }
 
 /// Puts a dead letter back to work, with a clean count. Answers with the job that runs now.
@@ -412,7 +415,8 @@ pub(crate) async fn replay(
     Ok(axum::Json(IdBody { id: app.service.replay_as_new(&ctx, id, input).await? }))
 }
 
-fn payload(app: &App, input: &RawValue) -> Result<Payload, Problem> {
+/// An input from outside, checked.
+pub(crate) fn payload(app: &App, input: &RawValue) -> Result<Payload, Problem> {
     Ok(Payload::check("input", input.get(), app.service.config().limits.payload_bytes)?)
 }
 

@@ -1,8 +1,10 @@
 //! The one table of routes: each with the need its callers must meet. A route cannot be added without one.
 
+mod edit;
 pub(crate) mod jobs;
 mod keys;
 mod look;
+mod many;
 mod system;
 mod watch;
 pub(crate) mod work;
@@ -79,6 +81,19 @@ fn api(app: &App) -> Table {
         .add(Need::OPERATE, routes!(jobs::cancel))
         .add(Need::OPERATE, routes!(jobs::replay))
         .add(Need::OPERATE, routes!(jobs::purge))
+        .add(Need::OPERATE, routes!(edit::retry))
+        .add(Need::OPERATE, routes!(edit::run_now))
+        .add(Need::OPERATE, routes!(edit::reschedule))
+        .add(Need::OPERATE, routes!(edit::priority))
+        .add(Need::OPERATE, routes!(edit::change))
+        .add(Need::CLONE, routes!(edit::clone))
+        .add(Need::OPERATE, routes!(many::preview))
+        .add(Need::OPERATE, routes!(many::bulk))
+        .add(Need::READ, routes!(many::bulks))
+        .add(Need::OPERATE, routes!(many::stop))
+        .add(Need::READ, routes!(many::failures))
+        .add(Need::OPERATE, routes!(many::retry_group))
+        .add(Need::OPERATE, routes!(many::replay))
         .add(Need::READ, routes!(jobs::dead_letters))
         .add(Need::READ, routes!(look::counts))
         .add(Need::READ_ALL, routes!(look::nodes))

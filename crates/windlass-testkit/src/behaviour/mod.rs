@@ -3,28 +3,32 @@
 //! `conformance`.
 
 mod access;
-mod editing;
 mod acting;
+mod editing;
 mod failing;
 mod limits;
+mod observing;
 mod ordering;
 mod quotas;
 mod running;
 mod sealing;
 mod steering;
 mod submitting;
+mod telling;
 
 pub use access::*;
-pub use editing::*;
 pub use acting::*;
+pub use editing::*;
 pub use failing::*;
 pub use limits::*;
+pub use observing::*;
 pub use ordering::*;
 pub use quotas::*;
 pub use running::*;
 pub use sealing::*;
 pub use steering::*;
 pub use submitting::*;
+pub use telling::*;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -115,12 +119,19 @@ macro_rules! for_each_behaviour {
             a_noisy_tenant_is_held_to_its_quota_and_holds_nobody_up ["BEY-8", "ORD-3"],
             only_the_tenant_beyond_its_quota_is_refused ["BEY-8", "SUB-4"],
             a_tenant_at_its_cap_waits_and_why_says_so ["BEY-8", "BEY-1"],
-            an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
-            a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
-            an_api_key_expires_and_tells_when_it_was_used ["API-3"],
             a_waiting_job_is_edited_and_runs_as_edited ["BEY-5"],
             a_job_that_is_run_now_starts_at_once ["BEY-5"],
             a_job_is_cloned_whatever_its_status ["BEY-5"],
+            an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
+            a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
+            an_api_key_expires_and_tells_when_it_was_used ["API-3"],
+            what_happens_to_jobs_is_counted ["API-6"],
+            charts_show_how_many_jobs_wait ["API-6"],
+            a_backlog_shows_what_waits_and_runs ["BEY-14"],
+            health_shows_depth_nodes_and_the_store ["API-8"],
+            a_trace_travels_with_the_job ["API-7"],
+            log_lines_are_kept_with_the_attempts_of_a_job ["BEY-7"],
+            what_jobs_cost_is_recorded_and_added_up ["OPS-6"],
         }
     };
 }
@@ -195,6 +206,7 @@ macro_rules! for_each_sealed_behaviour {
             expired_and_overdue_jobs_do_not_start [],
             a_waiting_job_is_edited_and_runs_as_edited [],
             a_job_is_cloned_whatever_its_status [],
+            log_lines_are_kept_with_the_attempts_of_a_job [],
         }
     };
 }
