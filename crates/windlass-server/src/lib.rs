@@ -6,6 +6,7 @@ mod config;
 pub mod dashboard;
 mod egress;
 mod extract;
+mod metrics;
 mod model;
 mod openapi;
 mod problem;
