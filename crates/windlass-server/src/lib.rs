@@ -14,6 +14,7 @@ mod routes;
 mod server;
 mod state;
 mod streams;
+pub mod webhooks;
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,7 @@
 //! The one table of routes: each with the need its callers must meet. A route cannot be added without one.
 
 mod edit;
+mod hooks;
 pub(crate) mod jobs;
 mod keys;
 mod look;
@@ -86,6 +87,7 @@ fn api(app: &App) -> Table {
         .add(Need::READ, routes!(jobs::history))
         .add(Need::READ, routes!(jobs::why))
         .add(Need::READ, routes!(watch::job))
+        .add(Need::READ, routes!(watch::feed))
         .add(Need::OPERATE, routes!(jobs::cancel))
         .add(Need::OPERATE, routes!(jobs::replay))
         .add(Need::OPERATE, routes!(jobs::purge))
@@ -129,6 +131,9 @@ fn api(app: &App) -> Table {
         .add(Need::ADMIN, routes!(keys::list))
         .add(Need::ADMIN, routes!(keys::create))
         .add(Need::ADMIN, routes!(keys::revoke))
+        .add(Need::ADMIN, routes!(hooks::list))
+        .add(Need::ADMIN, routes!(hooks::create))
+        .add(Need::ADMIN, routes!(hooks::remove))
 }
 
 /// What the document holds besides its routes.

@@ -127,7 +127,8 @@ async fn a_session_by_key_has_its_rights_and_ends_with_it() {
         form.header("content-type", "application/x-www-form-urlencoded").header("sec-fetch-site", "same-origin")
     };
     Answer::of(login("wl_live_wrong")).await.is_problem(401, "unauthorized");
-    let foreign = rig.client.post(format!("{}/login", rig.url)).form_key(secret).header("origin", "http://evil.example");
+    let foreign =
+        rig.client.post(format!("{}/login", rig.url)).form_key(secret).header("origin", "http://evil.example");
     Answer::of(foreign).await.is_problem(403, "cross_origin");
     let answer = Answer::of(login(secret)).await;
     assert_eq!(answer.status, 303, "{answer:?}");
@@ -240,9 +241,19 @@ async fn probes_are_open_and_metrics_are_not() {
     assert_eq!(metrics.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let text = metrics.text().await.expect("text");
     let names = [
-        "jobs_submitted_total", "jobs_completed_total", "jobs_failed_total", "jobs_retried_total", "job_retries_total",
-        "jobs_cancelled_total", "jobs_dead_lettered_total", "jobs_dlq_size", "jobs_duration_seconds",
-        "jobs_wait_duration_seconds", "jobs_processing_seconds", "jobs_queue_depth", "jobs_cleaned_total",
+        "jobs_submitted_total",
+        "jobs_completed_total",
+        "jobs_failed_total",
+        "jobs_retried_total",
+        "job_retries_total",
+        "jobs_cancelled_total",
+        "jobs_dead_lettered_total",
+        "jobs_dlq_size",
+        "jobs_duration_seconds",
+        "jobs_wait_duration_seconds",
+        "jobs_processing_seconds",
+        "jobs_queue_depth",
+        "jobs_cleaned_total",
     ];
     for name in names {
         assert!(text.contains(&format!("# TYPE {name} ")), "{name} is missing");

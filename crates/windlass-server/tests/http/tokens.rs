@@ -71,11 +71,24 @@ async fn a_token_with_a_shared_secret_is_checked_in_every_respect() {
 
     let now = get_current_timestamp();
     let bad_claims = [
-        without("exp"), without("iss"), without("aud"), without("sub"), without("tenant_id"),
-        with("exp", json!(now - 120)), with("exp", json!((now + 60).to_string())), with("exp", json!(null)),
-        with("nbf", json!(now + 120)), with("nbf", json!("tomorrow")), with("iss", json!("https://evil.example")),
-        with("aud", json!("somebody")), with("aud", json!([])), with("sub", json!("")), with("sub", json!(7)),
-        with("tenant_id", json!("not-a-uuid")), with("tenant_id", json!(7)), with("scope", json!(7)),
+        without("exp"),
+        without("iss"),
+        without("aud"),
+        without("sub"),
+        without("tenant_id"),
+        with("exp", json!(now - 120)),
+        with("exp", json!((now + 60).to_string())),
+        with("exp", json!(null)),
+        with("nbf", json!(now + 120)),
+        with("nbf", json!("tomorrow")),
+        with("iss", json!("https://evil.example")),
+        with("aud", json!("somebody")),
+        with("aud", json!([])),
+        with("sub", json!("")),
+        with("sub", json!(7)),
+        with("tenant_id", json!("not-a-uuid")),
+        with("tenant_id", json!(7)),
+        with("scope", json!(7)),
     ];
     for claims in &bad_claims {
         me(&rig, &shared(claims)).await.is_problem(401, "unauthorized");
@@ -106,7 +119,8 @@ async fn a_token_with_a_shared_secret_is_checked_in_every_respect() {
     for token in &attacks {
         me(&rig, token).await.is_problem(401, "unauthorized");
     }
-    let reader = Answer::of(rig.ask_as(&shared(&claims()), Method::POST, "/pauses").json(&json!({ "target": "all" }))).await;
+    let reader =
+        Answer::of(rig.ask_as(&shared(&claims()), Method::POST, "/pauses").json(&json!({ "target": "all" }))).await;
     reader.is_problem(403, "forbidden");
 }
 
