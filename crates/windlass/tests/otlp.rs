@@ -17,9 +17,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use prost::Message;
 use tracing::Instrument;
 use tracing_subscriber::prelude::*;
-use windlass::{
-    JobContext, JobError, JobId, JobService, RetryPolicy, SecurityContext, SubmitOptions, TenantId,
-};
+use windlass::{JobContext, JobError, JobId, JobService, RetryPolicy, SecurityContext, SubmitOptions, TenantId};
 
 /// Far more than anything here takes.
 const SOON: Duration = Duration::from_secs(20);
