@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use windlass::activity::{Addition, Resolution, Slice, Waiting};
 use windlass::health::{Checkup, Finding, HeldSnapshot, Vitals};
 use windlass::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted,
-    Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts,
-    WrappedKey,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, FeedAsk,
+    FeedRow, Fence, Finish, Finished, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition,
+    WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass::{
     Cost, Edit, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, NewJob, Page, Payload, Quota, Quotas, Scope, Start,
@@ -266,6 +266,15 @@ impl Store for Recorder {
     }
     async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
         self.store.destroy_data_keys(tenant).await
+    }
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        self.store.want_feed(time).await
+    }
+    async fn feed_end(&self) -> Result<u64> {
+        self.store.feed_end().await
+    }
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        self.store.read_feed(ask, limit).await
     }
     async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {
         self.store.survey(lease, queues).await

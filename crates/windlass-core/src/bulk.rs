@@ -492,7 +492,7 @@ struct Run {
 #[derive(Default)]
 struct Judged {
     jobs: VecDeque<JobId>,
-    looked_at: Option<tokio::time::Instant>,
+    looked_at: Option<std::time::Instant>,
 }
 
 /// Jobs that failing is judged by, the last ones: enough for any share, and few enough to read at each look.
@@ -628,7 +628,7 @@ impl Run {
     /// Looks at what became of the jobs that were put back to work. Answers whether too many have failed again.
     async fn look_at_judged(&mut self) -> Result<bool, Error> {
         let Some(limit) = self.options.stop_when_failing else { return Ok(false) };
-        self.judged.looked_at = Some(tokio::time::Instant::now());
+        self.judged.looked_at = Some(std::time::Instant::now());
         let ids: Vec<JobId> = self.judged.jobs.iter().copied().collect();
         let records = self.service.store().get(self.scope, &ids).await?;
         let failed = |record: &&JobRecord| matches!(record.status, Status::DeadLettered | Status::Retrying);

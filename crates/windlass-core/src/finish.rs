@@ -234,6 +234,7 @@ impl Saver {
                 tenant: ended.tenant,
                 handler: ended.handler,
                 status,
+                attempt: ended.finish.attempt,
                 error: error.clone(),
                 at: ended.at,
             });

@@ -48,6 +48,7 @@ mod access;
 mod bulk;
 pub mod edit;
 pub mod failures;
+mod feed;
 mod lookup;
 mod observe;
 mod replay;
@@ -55,6 +56,7 @@ mod service;
 mod spawn;
 mod usage;
 mod watch;
+mod webhook;
 mod why;
 
 pub use access::{ApiKey, NewApiKey, Right, Rights, SecretHash};
@@ -70,6 +72,7 @@ pub use crypt::{DataKey, Encryption, EnvKeys, Envelope, FileKeys, KeyOf, KeyProv
 pub use edit::Edit;
 pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
 pub use failures::{FAILURES_LOOKED_AT, FailureGroup, Signature, normalise, signature};
+pub use feed::{Feed, FeedEvent};
 pub use filter::{InputTerm, JobFilter};
 pub use handler::{HandlerOptions, JobHandler};
 pub use health::{Health, NodeHealth, PoolUse, Vitals};
@@ -97,6 +100,7 @@ pub use tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 pub use tokio_util::sync::CancellationToken;
 pub use usage::{Cost, USAGE_EVENTS_KEPT, USAGE_KEPT, USAGE_PAGE, UsageEvent, UsageRow, day_of};
 pub use watch::{JobEvent, JobView};
+pub use webhook::{NewWebhook, WEBHOOK_HANDLER, WEBHOOKS_MAX, Webhook, WebhookDelivery};
 pub use why::{Why, explain};
 
 /// Doors for tests of what comes from outside, which the service opens only behind a store.

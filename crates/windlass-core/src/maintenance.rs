@@ -91,6 +91,7 @@ impl Worker {
         }
         self.chores.lost.fetch_or(survey.lost, Ordering::AcqRel);
         self.chores.untidy.fetch_or(survey.untidy, Ordering::AcqRel);
+        self.chores.webhooks.store(survey.webhooks, Ordering::Release);
     }
 
     /// Recovers, opens gates, expires, cleans and counts, until the node stops.
@@ -276,7 +277,7 @@ impl Worker {
                 } else {
                     Transition::Release
                 };
-                self.finish(&job, membership.node, Duration::ZERO, transition, None).await;
+                self.finish(&job, membership.node, Duration::ZERO, transition, None, None).await;
             }
         }
         Ok(())

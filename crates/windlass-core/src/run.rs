@@ -258,6 +258,7 @@ impl Worker {
             tenant: job.tenant,
             handler: job.handler.clone(),
             status: Status::Running,
+            attempt: job.attempt(),
             error: None,
             at: self.now(),
         });
@@ -278,6 +279,7 @@ impl Worker {
             tenant: job.tenant,
             handler: job.handler.clone(),
             status: Status::Succeeded,
+            attempt: job.attempt(),
             error: None,
             at: self.now(),
         });

@@ -4,6 +4,7 @@
 //! `crypt`. Without the feature `encryption` nothing is sealed, and sealed jobs wait for a node that can open them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -77,6 +78,8 @@ pub(crate) enum Kind {
     Error = 4,
     Progress = 5,
     Log = 6,
+    /// The secret of a webhook, sealed under the webhook's id.
+    Secret = 16,
 }
 
 /// What is shown of a text that cannot be opened here.
@@ -204,6 +207,13 @@ impl Seals {
         for line in lines {
             let opened = self.open_text(tenant, id, Kind::Log, &line.message).await;
             line.message = opened.unwrap_or_else(|_| SEALED.to_owned());
+        }
+    }
+
+    /// Opens an error of a sealed job, if its keys can be had in time; else it stays marked.
+    pub(crate) async fn open_error_within(&self, at_most: Duration, tenant: TenantId, id: JobId, error: &mut JobError) {
+        if tokio::time::timeout(at_most, self.open_error(tenant, id, error)).await.is_err() {
+            error.details = None;
         }
     }
 

@@ -1034,8 +1034,10 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     tokio::spawn(worker.clone().save_activity_now_and_then());
     tokio::spawn(worker.clone().hear_others());
     tokio::spawn(worker.clone().save_key_uses());
+    tokio::spawn(worker.clone().read_feed_when_wanted());
     if worker.config.maintenance {
         tokio::spawn(worker.clone().promote_when_due());
+        tokio::spawn(worker.clone().dispatch_webhooks());
     }
     if worker.config.workers {
         tokio::spawn(worker.clone().claim_and_start());

@@ -22,6 +22,7 @@ use crate::payload::Payload;
 use crate::quota::{Quota, QuotaExceeded, Quotas, TenantUse};
 use crate::tenant::{Scope, TenantId};
 use crate::usage::{Cost, UsageEvent, UsageRow};
+use crate::webhook::Webhook;
 
 /// The durable half of Windlass. Every method is atomic: it happened, or it did not, or the error says
 /// [`Error::Unknown`]. Times come from the store's clock, never from the caller's.
@@ -280,6 +281,66 @@ pub trait Store: Send + Sync + 'static {
         Err(Error::Refused("this store keeps no settings".into()))
     }
 
+    // ---- status events of every node (OPS-8), and who is told of them
+
+    /// Has status events kept for so long from now on: every change that [`Store::finish`], a cancel, a replay, a
+    /// recovery or an expiry brings, with the change itself. Other processes follow within about a second. While nobody
+    /// wants them, none are kept and nothing is done.
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        let _ = time;
+        Err(Error::Refused("this store keeps no status events".into()))
+    }
+
+    /// The largest sequence that was given out, 0 if none was.
+    async fn feed_end(&self) -> Result<u64> {
+        Err(Error::Refused("this store keeps no status events".into()))
+    }
+
+    /// The first `limit` status events that are asked for, in order. They are kept for an hour, the newest
+    /// [`FEED_EVENTS_KEPT`] at most. A change may be seen before one of a lower sequence; a sequence may stay without one.
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        let _ = (ask, limit);
+        Err(Error::Refused("this store keeps no status events".into()))
+    }
+
+    /// Keeps a webhook, made now by its `created_by`, with an audit entry `WEBHOOK_ADDED`.
+    async fn add_webhook(&self, record: WebhookRecord) -> Result<Webhook> {
+        let _ = record;
+        Err(Error::Refused("this store keeps no webhooks".into()))
+    }
+
+    /// The webhooks of the scope, oldest first.
+    async fn webhooks(&self, scope: Scope) -> Result<Vec<WebhookRecord>> {
+        let _ = scope;
+        Ok(Vec::new())
+    }
+
+    /// Pauses a webhook or lets it go on, with an audit entry `WEBHOOK_PAUSED` or `WEBHOOK_RESUMED` where that changes
+    /// anything. False if the scope has none with this id.
+    async fn pause_webhook(&self, scope: Scope, id: &str, paused: bool, by: &str) -> Result<bool> {
+        let _ = (scope, id, paused, by);
+        Err(Error::Refused("this store keeps no webhooks".into()))
+    }
+
+    /// Removes a webhook, with an audit entry `WEBHOOK_REMOVED`. False if the scope has none with this id.
+    async fn remove_webhook(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        let _ = (scope, id, by);
+        Err(Error::Refused("this store keeps no webhooks".into()))
+    }
+
+    /// Takes the lead called `name` for so long, or renews it; `None` while another node has it. Each node that takes it
+    /// from another begins a new term.
+    async fn lead(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lead>> {
+        let _ = (name, node, time);
+        Ok(None)
+    }
+
+    /// Keeps how far a lead has come, if its term is still the last. False if it is not.
+    async fn advance_lead(&self, name: &str, term: u64, cursor: u64) -> Result<bool> {
+        let _ = (name, term, cursor);
+        Ok(false)
+    }
+
     // ---- maintenance: every step is bounded, repeatable, and safe on several nodes at once
 
     /// What there is to do, in one look: so that an idle node asks one question instead of one per step. A wrong yes
@@ -288,7 +349,9 @@ pub trait Store: Send + Sync + 'static {
     /// tell, everything may have work.
     async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {
         let _ = lease;
-        Ok(Survey { pauses: self.pauses().await?, ready: !queues.is_empty(), due: true, lost: true, untidy: true })
+        let webhooks = !self.webhooks(Scope::ENGINE).await?.is_empty();
+        let pauses = self.pauses().await?;
+        Ok(Survey { pauses, ready: !queues.is_empty(), due: true, lost: true, untidy: true, webhooks })
     }
 
     /// Makes due jobs ready, at most `limit`.
@@ -558,6 +621,8 @@ pub struct Survey {
     pub lost: bool,
     /// Whether jobs may have expired, or gates may be open.
     pub untidy: bool,
+    /// Whether there are webhooks to tell of events.
+    pub webhooks: bool,
 }
 
 /// What a node can take.
@@ -869,7 +934,8 @@ pub struct AuditEntry {
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
     /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`,
-    /// `PAUSED`, `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `COST_RECORDED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`, …
+    /// `PAUSED`, `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `COST_RECORDED`, `JOB_SUCCEEDED`, `KEY_CREATED`,
+    /// `KEY_REVOKED`, `WEBHOOK_ADDED`, `WEBHOOK_PAUSED`, `WEBHOOK_RESUMED`, `WEBHOOK_REMOVED`, …
     pub action: String,
     /// On what: a job id, a pause target, a filter.
     pub target: String,
@@ -927,6 +993,78 @@ pub struct ApiKeyRecord {
     pub key: ApiKey,
     /// The hash of its secret.
     pub hash: SecretHash,
+}
+
+/// Status events kept at most: a quarter of an hour of a hundred a second.
+pub const FEED_EVENTS_KEPT: u64 = 100_000;
+
+/// How long status events are kept.
+pub const FEED_KEPT_FOR: Duration = Duration::from_secs(3_600);
+
+/// Which status events to read: those after a sequence, and those in gaps below it (first and last of each).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeedAsk {
+    /// After this one.
+    pub after: u64,
+    /// And these, both ends included.
+    pub gaps: Vec<(u64, u64)>,
+}
+
+impl FeedAsk {
+    /// Whether a sequence is asked for.
+    pub fn covers(&self, sequence: u64) -> bool {
+        sequence > self.after || self.gaps.iter().any(|(first, last)| (*first..=*last).contains(&sequence))
+    }
+}
+
+/// A status event as a store keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedRow {
+    /// Its place in the feed.
+    pub sequence: u64,
+    /// The job.
+    pub job: JobId,
+    /// Where it came to be.
+    pub status: Status,
+    /// The number of the attempt that ended, or of those before where none did.
+    pub attempt: u16,
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// What the job is; `None` if it is gone.
+    pub of: Option<FeedJob>,
+}
+
+/// What a status event tells of its job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedJob {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What runs it.
+    pub handler: String,
+    /// Whether its error is sealed.
+    pub sealed: bool,
+    /// What went wrong, for a retry or a dead letter.
+    pub error: Option<JobError>,
+}
+
+/// A webhook as a store keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WebhookRecord {
+    /// The webhook.
+    pub webhook: Webhook,
+    /// The secret that signs, as a JSON string or its envelope.
+    pub secret: Payload,
+    /// Whether the secret is sealed.
+    pub sealed: bool,
+}
+
+/// The lead of one node in something that only one may do at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lead {
+    /// Counts up with every change of node.
+    pub term: u64,
+    /// How far it has come; `None` before the first [`Store::advance_lead`].
+    pub cursor: Option<u64>,
 }
 
 /// What a promotion did.

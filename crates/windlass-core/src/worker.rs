@@ -17,6 +17,7 @@ use crate::activity::Tally;
 use crate::clock::Timestamp;
 use crate::config::{Config, DEFAULT_QUEUE};
 use crate::context::{Attempt, AttemptLink, JobContext, Stop};
+use crate::feed::Feeds;
 use crate::finish::Finisher;
 use crate::handler::Registry;
 use crate::health::HeldSnapshot;
@@ -47,6 +48,7 @@ pub(crate) struct Worker {
     pub(crate) tally: Arc<Tally>,
     /// How the installation was, as last seen; whoever asks meanwhile waits for the same look.
     pub(crate) seen: tokio::sync::Mutex<Option<Seen>>,
+    pub(crate) feeds: Feeds,
     pub(crate) finisher: OnceLock<Finisher>,
     /// Where handlers run.
     pub(crate) handlers: tokio::runtime::Handle,
@@ -94,6 +96,8 @@ pub(crate) struct Worker {
 pub(crate) struct Chores {
     pub(crate) lost: AtomicBool,
     pub(crate) untidy: AtomicBool,
+    /// Whether there are webhooks to tell of events.
+    pub(crate) webhooks: AtomicBool,
 }
 
 /// Who this process is in the store. A node that was declared dead becomes another one.
@@ -157,6 +161,7 @@ impl Worker {
             api_keys: KeyCheck::default(),
             tally,
             seen: tokio::sync::Mutex::default(),
+            feeds: Feeds::default(),
             finisher: OnceLock::new(),
             handlers,
             membership: RwLock::new(Arc::new(membership)),

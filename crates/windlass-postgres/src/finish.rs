@@ -27,7 +27,7 @@ pub(crate) async fn finish(store: &PgStore, node: NodeId, finishes: Vec<Finish>)
         others.extend(successes.answers(&row, &mut answers));
     }
     if !others.is_empty() {
-        let batch = Batch::new(node, &finishes, others)?;
+        let batch = Batch::new(store, node, &finishes, others)?;
         let row = pool.query_one(Access::Write, batch.sql(), &batch.params()).await;
         batch.answers(&row.map_err(|error| if split { partly_written(error) } else { error })?, &mut answers);
     }
@@ -100,6 +100,8 @@ pub(crate) struct Successes<'a> {
     count_places: Vec<i32>,
     count_tenants: Vec<Uuid>,
     count_jobs: Vec<i64>,
+    /// Whether status events are kept with them.
+    feed: bool,
 }
 
 /// From this many successes on, they are worth a statement, and a commit, of their own beside the other transitions.
@@ -139,6 +141,7 @@ impl<'a> Successes<'a> {
             count_places: Vec::new(),
             count_tenants: Vec::new(),
             count_jobs: Vec::new(),
+            feed: store.feed_wanted(),
             sent: Vec::new(),
         };
         for n in &sent {
@@ -182,7 +185,10 @@ impl<'a> Successes<'a> {
     }
 
     pub(crate) fn sql(&self) -> &'static str {
-        include_str!("sql/finish_succeeded.sql")
+        match self.feed {
+            false => include_str!("sql/finish_succeeded.sql"),
+            true => include_str!("sql/finish_succeeded_feed.sql"),
+        }
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
@@ -241,6 +247,8 @@ pub(crate) struct Batch<'a> {
     follow: Option<JsonText>,
     /// What attempts have cost; without it, nothing of that is sent.
     cost: Option<JsonText>,
+    /// Whether status events are kept with them.
+    feed: bool,
 }
 
 /// What the SQL calls the transitions.
@@ -257,7 +265,7 @@ mod op {
 
 impl<'a> Batch<'a> {
     /// The transitions of `finishes` at these places.
-    pub(crate) fn new(node: NodeId, finishes: &'a [Finish], places: Vec<usize>) -> Result<Self> {
+    pub(crate) fn new(store: &PgStore, node: NodeId, finishes: &'a [Finish], places: Vec<usize>) -> Result<Self> {
         // A second finish of the same job in one call is fenced by the first.
         let mut seen = HashSet::default();
         let sent: Vec<usize> = places.into_iter().filter(|n| seen.insert(finishes[*n].fence)).collect();
@@ -279,6 +287,7 @@ impl<'a> Batch<'a> {
             error: Vec::new(),
             follow: None,
             cost: None,
+            feed: store.feed_wanted(),
             sent,
         };
         let mut follow_ups = Vec::new();
@@ -347,9 +356,11 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn sql(&self) -> &'static str {
-        match self.cost {
-            None => include_str!("sql/finish.sql"),
-            Some(_) => include_str!("sql/finish_costed.sql"),
+        match (&self.cost, self.feed) {
+            (None, false) => include_str!("sql/finish.sql"),
+            (None, true) => include_str!("sql/finish_feed.sql"),
+            (Some(_), false) => include_str!("sql/finish_costed.sql"),
+            (Some(_), true) => include_str!("sql/finish_costed_feed.sql"),
         }
     }
 

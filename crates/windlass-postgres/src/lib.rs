@@ -10,6 +10,7 @@ mod activity;
 mod claim;
 mod connect;
 mod examine;
+mod feed;
 mod finish;
 mod keys;
 mod logs;
@@ -28,6 +29,7 @@ mod walls;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,13 +45,13 @@ use windlass_core::fair::Line;
 use windlass_core::health::{Checkup, Finding, HeldSnapshot, PoolUse, Vitals};
 use windlass_core::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
-    Fence, Finish, Finished, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
-    ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition,
-    WaitingQueue, Whereabouts, WrappedKey,
+    FeedAsk, FeedRow, Fence, Finish, Finished, Lead, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease,
+    NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted,
+    Survey, Transition, WaitingQueue, WebhookRecord, Whereabouts, WrappedKey,
 };
 use windlass_core::{
     ApiKey, Cost, Edit, Found, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, LogLine, Page, Payload,
-    Priority, Quota, Quotas, Scope, Status, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
+    Priority, Quota, Quotas, Scope, Status, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow, Webhook,
 };
 
 use crate::claim::Lines;
@@ -179,6 +181,8 @@ struct Inner {
     pub(crate) wake: Wake,
     pub(crate) walls: Walls,
     pub(crate) quotas: quota::Known,
+    /// Whether somebody wants status events, as last heard.
+    pub(crate) feed_wanted: AtomicBool,
     /// What this process knows of the jobs it holds, so that a finish need not look it up.
     held: Mutex<HashMap<i64, Held>>,
     runtime: Option<Runtime>,
@@ -273,6 +277,7 @@ impl PgStore {
             wake,
             walls: Walls::Down("nobody has looked yet".into()),
             quotas: quota::Known::default(),
+            feed_wanted: AtomicBool::new(false),
             held: Mutex::default(),
             runtime: Some(runtime),
         };
@@ -317,6 +322,11 @@ impl PgStore {
     pub(crate) async fn store_time(&self) -> Result<Timestamp> {
         let row = self.shared.pools.api.query_one(Access::Read, include_str!("sql/now.sql"), &[]).await?;
         Ok(row.get::<_, Time>(0).0)
+    }
+
+    /// Whether status events are kept with ends of attempts.
+    pub(crate) fn feed_wanted(&self) -> bool {
+        self.shared.feed_wanted.load(Ordering::Relaxed)
     }
 
     /// Remembers jobs that this process holds now.
@@ -582,6 +592,42 @@ impl Store for PgStore {
 
     async fn set_setting_if_absent(&self, name: &str, value: &str) -> Result<String> {
         access::set_setting_if_absent(self, name, value).await
+    }
+
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        feed::want(self, time).await
+    }
+
+    async fn feed_end(&self) -> Result<u64> {
+        feed::end(self).await
+    }
+
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        feed::read(self, ask, limit).await
+    }
+
+    async fn add_webhook(&self, record: WebhookRecord) -> Result<Webhook> {
+        feed::add_webhook(self, record).await
+    }
+
+    async fn webhooks(&self, scope: Scope) -> Result<Vec<WebhookRecord>> {
+        feed::webhooks(self, scope).await
+    }
+
+    async fn pause_webhook(&self, scope: Scope, id: &str, paused: bool, by: &str) -> Result<bool> {
+        feed::pause_webhook(self, scope, id, paused, by).await
+    }
+
+    async fn remove_webhook(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        feed::remove_webhook(self, scope, id, by).await
+    }
+
+    async fn lead(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lead>> {
+        feed::lead(self, name, node, time).await
+    }
+
+    async fn advance_lead(&self, name: &str, term: u64, cursor: u64) -> Result<bool> {
+        feed::advance_lead(self, name, term, cursor).await
     }
 
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {

@@ -63,7 +63,7 @@ impl PgJobTx {
                 success.answers(&row, &mut finished);
             }
             (None, places) => {
-                let batch = Batch::new(self.node, &finishes, places)?;
+                let batch = Batch::new(&self.store, self.node, &finishes, places)?;
                 batch.answers(&self.answer(batch.sql(), &batch.params()).await?, &mut finished);
             }
         }

@@ -17,8 +17,8 @@ use windlass_core::store::{
     ProgressReport, ReplayReply, Store, Submit, Transition,
 };
 use windlass_core::{
-    ClaimedJob, IdGenerator, JobError, JobFilter, JobId, JobSpec, LogLevel, NewJob, Page, Payload, Priority, Progress,
-    Scope, Start, Status, Sums, TenantId, Unique, UniqueWithin,
+    ClaimedJob, Cost, IdGenerator, JobError, JobFilter, JobId, JobSpec, LogLevel, NewJob, Page, Payload, Priority,
+    Progress, Scope, Start, Status, Sums, TenantId, Unique, UniqueWithin,
 };
 use windlass_postgres::{PgOptions, PgStore, Walls};
 use windlass_testkit::servers::{PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer, is_full_tier};
@@ -112,6 +112,9 @@ impl Rig {
                 NewLine { number: 1, at: jobs[0].created_at, level: LogLevel::Info, message: canary(tenant).into() };
             let report = LogReport { fence: fence(&jobs[0]), attempt: 1, lines: vec![line] };
             self.store.add_logs(self.node, vec![report]).await.expect("keeps lines");
+            let cost = Cost::new(7, 1);
+            let recorded = self.store.record_cost(Scope::Tenant(tenant), jobs[0].id, canary(tenant), cost).await;
+            assert!(recorded.expect("records"));
             let checkpoint = Payload::from_store(format!("\"{}\"", canary(tenant)));
             self.store.save_checkpoint(self.node, fence(&jobs[0]), checkpoint).await.expect("saves");
             let output = Some(Payload::from_store(format!("\"{}\"", canary(tenant))));
@@ -346,7 +349,7 @@ async fn the_catalog_has_no_hole() {
         where c.relnamespace = 'windlass'::regnamespace and i.indisunique and not c.relispartition
           and not exists (select 1 from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any (i.indkey)
                           and a.attname in ('tenant_id', 'id', 'lease_id', 'node_id', 'slot', 'version', 'target'))
-          and c.relname not in ('line', 'schema_object', 'setting', 'depth', 'usage_event')";
+          and c.relname not in ('line', 'schema_object', 'setting', 'depth', 'usage_event', 'feed', 'lead')";
     assert_eq!(rig.names(oracles).await, [""; 0], "a duplicate would tell of another tenant");
     let roles = "select rolname::text from pg_roles where rolname in ('windlass_app', 'windlass_engine')
                  and (rolsuper or rolbypassrls or rolcanlogin or rolcreaterole or rolcreatedb or rolreplication)";

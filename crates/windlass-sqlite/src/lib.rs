@@ -36,6 +36,7 @@ mod access;
 mod activity;
 mod edit;
 mod examine;
+mod feed;
 mod keys;
 mod logs;
 mod maintain;
@@ -56,17 +57,16 @@ use rusqlite::Connection;
 use tokio::sync::Notify;
 use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
 use windlass_core::failures::Failing;
-use windlass_core::health::{Checkup, Finding};
 use windlass_core::health::{Checkup, Finding, Vitals};
 use windlass_core::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
-    Fence, Finish, Finished, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
-    ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts,
-    WrappedKey,
+    FeedAsk, FeedRow, Fence, Finish, Finished, Lead, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause,
+    PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue,
+    WebhookRecord, Whereabouts, WrappedKey,
 };
 use windlass_core::{
     ApiKey, Clock, Cost, Edit, Found, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Quota, Quotas,
-    Scope, SystemClock, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
+    Scope, SystemClock, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow, Webhook,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
@@ -587,6 +587,47 @@ impl Store for SqliteStore {
     async fn set_setting_if_absent(&self, name: &str, value: &str) -> Result<String> {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.write(move |conn, _| access::set_setting_if_absent(conn, &name, &value)).await
+    }
+
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        self.write(move |conn, state| feed::want(conn, state, time)).await
+    }
+
+    async fn feed_end(&self) -> Result<u64> {
+        self.read(|conn, _| feed::end(conn)).await
+    }
+
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        let ask = ask.clone();
+        self.read(move |conn, _| feed::read(conn, &ask, limit)).await
+    }
+
+    async fn add_webhook(&self, record: WebhookRecord) -> Result<Webhook> {
+        self.write(move |conn, state| feed::add_webhook(conn, state, record)).await
+    }
+
+    async fn webhooks(&self, scope: Scope) -> Result<Vec<WebhookRecord>> {
+        self.read(move |conn, _| feed::webhooks(conn, scope)).await
+    }
+
+    async fn pause_webhook(&self, scope: Scope, id: &str, paused: bool, by: &str) -> Result<bool> {
+        let (id, by) = (id.to_owned(), by.to_owned());
+        self.write(move |conn, state| feed::pause_webhook(conn, state, scope, &id, paused, &by)).await
+    }
+
+    async fn remove_webhook(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        let (id, by) = (id.to_owned(), by.to_owned());
+        self.write(move |conn, state| feed::remove_webhook(conn, state, scope, &id, &by)).await
+    }
+
+    async fn lead(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lead>> {
+        let name = name.to_owned();
+        self.write(move |conn, state| feed::lead(conn, state, &name, node, time)).await
+    }
+
+    async fn advance_lead(&self, name: &str, term: u64, cursor: u64) -> Result<bool> {
+        let name = name.to_owned();
+        self.write(move |conn, _| feed::advance_lead(conn, &name, term, cursor)).await
     }
 
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {

@@ -6,6 +6,7 @@ use rusqlite::{Connection, Rows, params};
 use windlass_core::store::Promoted;
 use windlass_core::{OperatorRight, Reason, Scope, Timestamp};
 
+use crate::feed;
 use crate::place::{self, Turn, Wait, Waiting};
 use crate::read::Reader;
 use crate::rows::{Columns, Done, as_i64, job_id, json_ids};
@@ -115,6 +116,7 @@ pub(crate) fn clean(conn: &Connection, state: &State, limit: usize) -> Done<usiz
     let old =
         select.query_map(params![now, as_i64(limit)], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
     remove_jobs(conn, state.now, &old)?;
+    feed::clean(conn, state.now, limit)?;
     // Keys that held for a time outlive their jobs.
     let sql = "DELETE FROM windlass_job_key WHERE n IN \
                (SELECT n FROM windlass_job_key WHERE until <= ?1 ORDER BY until LIMIT ?2)";

@@ -5,6 +5,7 @@
 mod access;
 mod costs;
 mod entry;
+mod feed;
 mod index;
 mod past;
 mod ready;
@@ -34,12 +35,13 @@ use crate::priority::Band;
 use crate::quota::{Amount, Bucket, Quota, Quotas, TenantUse, admit};
 use crate::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
-    Fence, Finish, Finished, Gate, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause,
-    PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted,
-    Transition, WaitingQueue, Whereabouts, WrappedKey,
+    FeedAsk, FeedRow, Fence, Finish, Finished, Gate, Lead, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease,
+    NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store,
+    Submit, Submitted, Transition, WaitingQueue, WebhookRecord, Whereabouts, WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
 use crate::usage::{Cost, UsageEvent, UsageRow};
+use crate::webhook::Webhook;
 
 use costs::Costs;
 use entry::{Attempt, Entry, Job, KeyOf, Outcome, Place, UniqueHolder, due};
@@ -348,6 +350,58 @@ impl Store for MemoryStore {
             .step(|state, _| state.access.settings.entry(name.to_owned()).or_insert_with(|| value.to_owned()).clone()))
     }
 
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        self.step(|state, now| state.feed.want(now + time));
+        Ok(())
+    }
+
+    async fn feed_end(&self) -> Result<u64> {
+        Ok(self.step(|state, _| state.feed.end()))
+    }
+
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        Ok(self.step(|state, _| state.feed.read(ask, limit, |id| state.jobs.get(&id).map(Box::as_ref))))
+    }
+
+    async fn add_webhook(&self, record: WebhookRecord) -> Result<Webhook> {
+        self.step(|state, now| {
+            let webhook = state.feed.add_webhook(record, now)?;
+            state.audit_webhook(now, &webhook, &webhook.created_by, "WEBHOOK_ADDED");
+            Ok(webhook)
+        })
+    }
+
+    async fn webhooks(&self, scope: Scope) -> Result<Vec<WebhookRecord>> {
+        Ok(self.step(|state, _| state.feed.webhooks(scope)))
+    }
+
+    async fn pause_webhook(&self, scope: Scope, id: &str, paused: bool, by: &str) -> Result<bool> {
+        Ok(self.step(|state, now| {
+            let Some((webhook, changed)) = state.feed.pause_webhook(scope, id, paused) else { return false };
+            if changed {
+                let action = if paused { "WEBHOOK_PAUSED" } else { "WEBHOOK_RESUMED" };
+                state.audit_webhook(now, &webhook, by, action);
+            }
+            true
+        }))
+    }
+
+    async fn remove_webhook(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        Ok(self.step(|state, now| {
+            let Some(webhook) = state.feed.remove_webhook(scope, id) else { return false };
+            state.audit_webhook(now, &webhook, by, "WEBHOOK_REMOVED");
+            true
+        }))
+    }
+
+    async fn lead(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lead>> {
+        Ok(self.step(|state, now| state.feed.lead(name, node, time, now)))
+    }
+
+    async fn advance_lead(&self, name: &str, term: u64, cursor: u64) -> Result<bool> {
+        Ok(self.step(|state, _| state.feed.advance_lead(name, term, cursor)))
+    }
+
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
         self.step(|state, now| {
             state.set_quota(of, quota, by, now);
@@ -446,6 +500,7 @@ struct State {
     data_keys: BTreeMap<(TenantId, u32), DataKeyRecord>,
     access: access::Access,
     costs: Costs,
+    feed: feed::Feed,
     nodes_made: i64,
     slots: Slots,
     quotas: Arc<Quotas>,
@@ -523,6 +578,7 @@ impl State {
         for id in self.jobs_of(node) {
             if !self.cancel_if_requested(id, now) {
                 self.make_ready(id, Join::Front, now);
+                self.tell(id, now);
             }
         }
         if let Some(node) = self.index.nodes.remove(&node) {
@@ -557,6 +613,7 @@ impl State {
         entry.note_attempt(now, Status::Pending, attempt, Some(error));
         entry.recoveries = entry.recoveries.saturating_add(1);
         self.make_ready(id, Join::Front, now);
+        self.tell(id, now);
     }
 
     /// Ends a leased job whose cancel was requested, when its node is gone.
@@ -570,6 +627,7 @@ impl State {
             ..Outcome::new(now, Status::Canceled, attempt, Some(now + entry.keep()))
         };
         self.end(id, outcome, None, now);
+        self.tell(id, now);
         true
     }
 
@@ -817,6 +875,7 @@ impl State {
         if let Some(cost) = cost {
             self.add_cost(fence.job, cost, status.is_terminal(), now);
         }
+        self.feed.note(fence.job, status, attempt.number, now);
         if let Some(job) = follow_up
             && status == wanted
         {
@@ -1222,6 +1281,7 @@ impl State {
         let attempt = Attempt { number: entry.attempts(), node: None, started_at: None };
         let outcome = Outcome::new(now, Status::Canceled, attempt, Some(now + entry.keep()));
         self.end(id, Outcome { reason: Some(reason.into()), note: note.map(String::into), ..outcome }, None, now);
+        self.tell(id, now);
     }
 
     fn replay(&mut self, scope: Scope, id: JobId, by: &str, now: Timestamp) -> ReplayReply {
@@ -1246,6 +1306,7 @@ impl State {
             None => self.make_ready(id, Join::Turn, now),
         }
         self.write_audit(now, by, Some(tenant), "JOB_REPLAYED", id, None);
+        self.tell(id, now);
         ReplayReply::Replayed
     }
 
@@ -1372,6 +1433,17 @@ impl State {
         true
     }
 
+    /// Keeps a status event of a job as it is now, if somebody wants it.
+    fn tell(&mut self, id: JobId, now: Timestamp) {
+        let Some(entry) = self.jobs.get(&id) else { return };
+        let attempt = entry.outcome().map_or(entry.attempts(), |outcome| outcome.attempt.number);
+        self.feed.note(id, entry.status(), attempt, now);
+    }
+
+    fn audit_webhook(&mut self, now: Timestamp, webhook: &Webhook, by: &str, action: &str) {
+        self.write_audit(now, by, Some(webhook.tenant), action, &webhook.id, Some(webhook.url.clone()));
+    }
+
     fn write_audit(
         &mut self,
         now: Timestamp,
@@ -1420,6 +1492,7 @@ impl State {
     }
 
     fn clean(&mut self, limit: usize, now: Timestamp) -> usize {
+        self.feed.clean(now);
         let over: Vec<JobId> =
             self.index.purges.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, id)| *id).collect();
         over.iter().for_each(|id| self.remove(*id, now));

@@ -6,6 +6,7 @@ mod access;
 mod acting;
 mod editing;
 mod failing;
+mod feed;
 mod limits;
 mod observing;
 mod ordering;
@@ -20,6 +21,7 @@ pub use access::*;
 pub use acting::*;
 pub use editing::*;
 pub use failing::*;
+pub use feed::*;
 pub use limits::*;
 pub use observing::*;
 pub use ordering::*;
@@ -132,6 +134,9 @@ macro_rules! for_each_behaviour {
             a_trace_travels_with_the_job ["API-7"],
             log_lines_are_kept_with_the_attempts_of_a_job ["BEY-7"],
             what_jobs_cost_is_recorded_and_added_up ["OPS-6"],
+            the_feed_of_one_node_tells_what_happens_on_another ["OPS-8"],
+            the_feed_goes_on_after_the_last_event_seen ["OPS-8"],
+            a_webhook_is_told_by_one_job_for_each_event ["OPS-8"],
         }
     };
 }
@@ -207,6 +212,8 @@ macro_rules! for_each_sealed_behaviour {
             a_waiting_job_is_edited_and_runs_as_edited [],
             a_job_is_cloned_whatever_its_status [],
             log_lines_are_kept_with_the_attempts_of_a_job [],
+            the_feed_of_one_node_tells_what_happens_on_another [],
+            a_webhook_is_told_by_one_job_for_each_event [],
         }
     };
 }

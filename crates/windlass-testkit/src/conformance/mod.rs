@@ -17,6 +17,7 @@ mod access;
 mod costing;
 mod editing;
 mod failing;
+mod feed;
 mod filtering;
 mod keys;
 mod logging;
@@ -366,13 +367,20 @@ suite! { $
         vitals_tell_how_long_the_oldest_job_is_due ["API-8"]
         vitals_count_the_dead_letters_there_are ["API-6" "ERR-4"]
     ;
+    feed:
+        status_events_are_kept_while_somebody_wants_them ["OPS-8"]
+        every_change_of_status_leaves_an_event ["OPS-8"]
+        status_events_are_read_on_from_a_sequence ["OPS-8"]
+        webhooks_are_kept_in_their_scope ["OPS-8" "OPS-5" "SEC-1"]
+        a_lead_has_one_holder_and_its_cursor_stays ["OPS-8"]
+    ;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 11] = [
+    const SOURCES: [&str; 15] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
@@ -387,6 +395,7 @@ mod tests {
         include_str!("quotas.rs"),
         include_str!("access.rs"),
         include_str!("past.rs"),
+        include_str!("feed.rs"),
     ];
 
     /// The doc comment right above `pub(super) async fn name(`.

@@ -155,11 +155,19 @@ fn nothing(shell: &Shell, list: &Jobs) -> Markup {
     match (list.filter.trim().is_empty(), list.is_later) {
         _ if list.next.is_some() => parts::empty("search", "None so far", html! { "The newest jobs have been looked at, and none passes. Older ones may." }),
         (_, true) => parts::empty("jobs", "No older jobs", html! { "This is the end of the list." }),
-        (false, _) => parts::empty("search", "No job passes this filter", html! { "Take a term away, or " a href=(all) { "show all jobs" } "." }),
-        (true, _) => parts::empty("jobs", "No jobs yet", html! {
-            "Jobs appear here as they are submitted."
-            @if shell.viewer.may.submit { " " a href=(shell.urls.path("/submit")) { "Submit the first one" } "." }
-        }),
+        (false, _) => parts::empty(
+            "search",
+            "No job passes this filter",
+            html! { "Take a term away, or " a href=(all) { "show all jobs" } "." },
+        ),
+        (true, _) => parts::empty(
+            "jobs",
+            "No jobs yet",
+            html! {
+                "Jobs appear here as they are submitted."
+                @if shell.viewer.may.submit { " " a href=(shell.urls.path("/submit")) { "Submit the first one" } "." }
+            },
+        ),
     }
 }
 
