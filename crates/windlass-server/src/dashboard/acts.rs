@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use maud::Markup;
 use windlass_core::text::{parse_duration, parse_time};
 use windlass_core::{
-    BulkAction, BulkId, BulkOptions, Edit, Error, JobFilter, JobId, NewApiKey, OperatorRight, Payload, Priority,
+    BulkAction, BulkId, BulkOptions, Edit, Error, JobFilter, JobId, NewApiKey, NewWebhook, OperatorRight, Payload, Priority,
     Quota, Right, Rights, SecurityContext, Start, Status, SubmitOptions, SubmitRate, TenantId,
 };
 use windlass_core::store::PauseTarget;
@@ -260,43 +260,21 @@ fn in_tenant(ask: &Ask, form: &Fields) -> Result<SecurityContext, Problem> {
 
 // ---- many jobs
 
-/// What is done to each of many jobs.
-enum Many {
-    Cancel { reason: String },
-    Replay,
-    Purge,
-    RunNow,
-    Retry,
-    Reprioritise(Priority),
-}
-
-impl Many {
-    fn read(form: &Fields) -> Result<Many, Problem> {
-        Ok(match form.get("action") {
-            "cancel" => Many::Cancel { reason: form.get("reason").to_owned() },
-            "replay" => Many::Replay,
-            "purge" => Many::Purge,
-            "run_now" => Many::RunNow,
-            "retry" => Many::Retry,
-            "reprioritise" => Many::Reprioritise(priority(form)?.unwrap_or(Priority::NORMAL)),
-            _ => return Err(Problem::invalid("action", "choose what to do")),
-        })
-    }
-
-    /// The same for all jobs that pass a filter.
-    fn by_filter(self) -> Result<BulkAction, Problem> {
-        match self {
-            Many::Cancel { reason } => Ok(BulkAction::Cancel { reason }),
-            Many::Replay | Many::Retry => Ok(BulkAction::Replay),
-            Many::Purge => Ok(BulkAction::Purge),
-            Many::RunNow | Many::Reprioritise(_) => Err(Problem::invalid("action", "can be done to jobs that were selected by hand only")),
-        }
-    }
+fn bulk_action(form: &Fields) -> Result<BulkAction, Problem> {
+    Ok(match form.get("action") {
+        "cancel" => BulkAction::Cancel { reason: form.get("reason").to_owned() },
+        "replay" => BulkAction::Replay,
+        "purge" => BulkAction::Purge,
+        "run_now" => BulkAction::RunNow,
+        "retry" => BulkAction::Retry,
+        "reprioritise" => BulkAction::Reprioritise(priority(form)?.unwrap_or(Priority::NORMAL)),
+        _ => return Err(Problem::invalid("action", "choose what to do")),
+    })
 }
 
 /// The filter of those jobs to which an action can be done.
 pub(crate) fn narrowed(ask: &Ask, action: &str, filter: &str) -> Result<JobFilter, Problem> {
-    let action = Many::read(&Fields(vec![("action".to_owned(), action.to_owned())]))?.by_filter()?;
+    let action = bulk_action(&Fields(vec![("action".to_owned(), action.to_owned())]))?;
     Ok(action.narrow(&ask.filter(filter)?)?)
 }
 
@@ -305,16 +283,16 @@ pub(crate) async fn bulk(ask: Ask, Form(form): Form) -> Answer {
     if let Some(question) = unless_confirmed(&ask, &form, "/bulk").await? {
         return Ok(question);
     }
-    let many = Many::read(&form)?;
+    let action = bulk_action(&form)?;
     let chosen: Vec<JobId> = form.all("id").iter().filter_map(|id| id.parse().ok()).take(windlass_core::Page::MAX).collect();
     if !chosen.is_empty() {
         let mut done = 0;
         for id in chosen {
-            done += u64::from(act_on_one(&ask, id, &many).await?);
+            done += u64::from(act_on_one(&ask, id, &action).await?);
         }
         return Ok(ask.done(&ask.back(&form), Did::Acted, Some(done)));
     }
-    let (action, filter) = (many.by_filter()?, ask.filter(form.get("q"))?);
+    let filter = ask.filter(form.get("q"))?;
     let cap = form.number("cap")?.unwrap_or(BulkOptions::default().cap);
     // Nothing is done to more jobs than the user has seen counted.
     let expected: u64 = form.number("expected")?.ok_or_else(|| Problem::invalid("expected", "look at the preview first"))?;
@@ -336,20 +314,20 @@ pub(crate) async fn bulk(ask: Ask, Form(form): Form) -> Answer {
 const JUDGE_AFTER: usize = 10;
 
 /// Acts on one of many. False where the job has moved on meanwhile, so that there was nothing to do.
-async fn act_on_one(ask: &Ask, id: JobId, many: &Many) -> Result<bool, Problem> {
+async fn act_on_one(ask: &Ask, id: JobId, action: &BulkAction) -> Result<bool, Problem> {
     let service = &ask.app.service;
     let ctx = match ask.caller.context_of(&ask.app, id).await {
         Ok(ctx) => ctx,
         Err(problem) if problem.status == 404 => return Ok(false),
         Err(problem) => return Err(problem),
     };
-    let acted = match many {
-        Many::Cancel { reason } => service.cancel(&ctx, id, reason).await.map(|_| ()),
-        Many::Replay => service.replay(&ctx, id).await,
-        Many::Purge => service.purge(&ctx, id).await,
-        Many::RunNow => service.run_now(&ctx, id).await,
-        Many::Reprioritise(priority) => service.reprioritise(&ctx, id, *priority).await,
-        Many::Retry => match service.status(&ctx, id).await {
+    let acted = match action {
+        BulkAction::Cancel { reason } => service.cancel(&ctx, id, reason).await.map(|_| ()),
+        BulkAction::Replay => service.replay(&ctx, id).await,
+        BulkAction::Purge => service.purge(&ctx, id).await,
+        BulkAction::RunNow => service.run_now(&ctx, id).await,
+        BulkAction::Reprioritise(priority) => service.reprioritise(&ctx, id, *priority).await,
+        _ => match service.status(&ctx, id).await {
             Ok(Status::Retrying) => service.run_now(&ctx, id).await,
             Ok(_) => service.replay(&ctx, id).await,
             Err(error) => Err(error),
@@ -490,6 +468,35 @@ pub(crate) async fn revoke_key(ask: Ask, Form(form): Form) -> Answer {
     match revoked {
         true => Ok(ask.done(&ask.urls.path("/keys"), Did::KeyRevoked, None)),
         false => Err(Problem::not_found("there is no such key, or it was revoked before")),
+    }
+}
+
+/// Adds a webhook and shows the secret that signs its deliveries, once.
+pub(crate) async fn add_hook(ask: Ask, Form(form): Form) -> Answer {
+    let added = async {
+        let events = form.all("event").iter().map(|status| Status::parse(status)).collect::<Result<Vec<_>, _>>()?;
+        let mut hook = NewWebhook::new(form.get("url"));
+        if !events.is_empty() {
+            hook.events = events;
+        }
+        hook.handler = form.given("handler").map(str::to_owned);
+        let (hook, secret) = ask.app.service.add_webhook(&in_tenant(&ask, &form)?, hook).await?;
+        Ok::<_, Problem>((hook.url, secret))
+    };
+    match added.await {
+        Ok(fresh) => Ok(ask.hooks_page(Some(fresh), None).await?.into_response()),
+        Err(problem) => again(problem, async |message| ask.hooks_page(None, message).await).await,
+    }
+}
+
+pub(crate) async fn remove_hook(ask: Ask, Form(form): Form) -> Answer {
+    if let Some(question) = unless_confirmed(&ask, &form, "/webhooks/remove").await? {
+        return Ok(question);
+    }
+    let ctx = in_tenant(&ask, &form)?;
+    match ask.app.service.remove_webhook(&ctx, form.get("id")).await? {
+        true => Ok(ask.done(&ask.urls.path("/webhooks"), Did::HookRemoved, None)),
+        false => Err(Problem::not_found("there is no such webhook")),
     }
 }
 

@@ -66,6 +66,8 @@ fn table() -> Vec<(&'static str, Need, MethodRouter<App>)> {
         ("/audit", Need::READ, get(pages::audit)),
         ("/keys", Need::ADMIN, get(pages::keys).post(acts::create_key)),
         ("/keys/revoke", Need::ADMIN, post(acts::revoke_key)),
+        ("/webhooks", Need::ADMIN, get(pages::webhooks).post(acts::add_hook)),
+        ("/webhooks/remove", Need::ADMIN, post(acts::remove_hook)),
         ("/submit", Need::SUBMIT, get(pages::submit).post(acts::submit)),
         ("/pause", Need::OPERATE, post(acts::pause)),
         ("/resume", Need::OPERATE, post(acts::resume)),

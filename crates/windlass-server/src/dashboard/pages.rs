@@ -311,7 +311,7 @@ async fn change(ask: Ask, id: JobId, is_clone: bool) -> Answer {
 /// What an action on many jobs would do.
 pub(crate) async fn bulk(ask: Ask) -> Answer {
     let chosen: Vec<JobId> = ask.query.all("id").iter().filter_map(|id| id.parse().ok()).take(Page::MAX).collect();
-    let action = ask.query.given("action").unwrap_or("replay").to_owned();
+    let action = ask.query.given("action").unwrap_or("retry").to_owned();
     let cap = ask.query.number("cap")?.unwrap_or(BulkOptions::default().cap).clamp(1, BulkOptions::MAX_CAP);
     let mut preview = bulk::Preview {
         filter: ask.query.get("q").to_owned(),
@@ -468,6 +468,16 @@ impl Ask {
         Ok(access::keys(&self.frame().await?, &access::Keys { keys, fresh, problem }))
     }
 
+    /// The page of webhooks, likewise.
+    pub(crate) async fn hooks_page(&self, fresh: Option<(String, String)>, problem: Option<String>) -> Answer {
+        let hooks = match self.operator() {
+            Some(operator) => operator.webhooks().await?,
+            None => self.app.service.webhooks(&self.context()).await?,
+        };
+        let (hooks, handlers) = (hooks.into_iter().map(access::Hook::from).collect(), self.handlers().await?);
+        Ok(access::webhooks(&self.frame().await?, &access::Webhooks { hooks, fresh, problem, handlers }))
+    }
+
     /// The form that submits a job, as it was filled in.
     pub(crate) async fn submit_page(&self, form: submit::Form) -> Answer {
         let form = submit::Form { handlers: self.handlers().await?, ..form };
@@ -491,6 +501,26 @@ impl From<windlass_core::ApiKey> for access::Key {
             last_used_at: key.last_used_at,
         }
     }
+}
+
+impl From<windlass_core::Webhook> for access::Hook {
+    fn from(hook: windlass_core::Webhook) -> Self {
+        access::Hook {
+            id: hook.id,
+            tenant: hook.tenant,
+            url: hook.url,
+            events: hook.events,
+            handler: hook.handler,
+            created_at: hook.created_at,
+            created_by: hook.created_by,
+            paused: hook.paused,
+        }
+    }
+}
+
+/// The webhooks.
+pub(crate) async fn webhooks(ask: Ask) -> Answer {
+    ask.hooks_page(None, None).await
 }
 
 /// The form that submits a job. The address may fill in its handler.

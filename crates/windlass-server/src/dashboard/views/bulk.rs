@@ -40,18 +40,16 @@ pub(crate) struct Choice {
     pub(crate) what: &'static str,
     /// Whether it cannot be undone.
     pub(crate) is_final: bool,
-    /// Whether it can be done to all that pass a filter, not only to jobs that were selected by hand.
-    pub(crate) by_filter: bool,
 }
 
 /// All of them.
 pub(crate) const CHOICES: [Choice; 6] = [
-    Choice { name: "replay", label: "Replay", what: "Puts dead letters back to work, with a clean count of attempts.", is_final: false, by_filter: true },
-    Choice { name: "retry", label: "Retry", what: "Runs retrying jobs now and replays dead letters.", is_final: false, by_filter: false },
-    Choice { name: "run_now", label: "Run now", what: "Starts scheduled and retrying jobs now.", is_final: false, by_filter: false },
-    Choice { name: "reprioritise", label: "Change the priority", what: "Of jobs that wait.", is_final: false, by_filter: false },
-    Choice { name: "cancel", label: "Cancel", what: "Ends jobs that wait, and asks running ones to stop.", is_final: true, by_filter: true },
-    Choice { name: "purge", label: "Purge", what: "Removes ended jobs for good, with their history, input and result.", is_final: true, by_filter: true },
+    Choice { name: "replay", label: "Replay", what: "Puts dead letters back to work, with a clean count of attempts.", is_final: false },
+    Choice { name: "retry", label: "Retry", what: "Runs retrying jobs now and replays dead letters.", is_final: false },
+    Choice { name: "run_now", label: "Run now", what: "Starts scheduled and retrying jobs now.", is_final: false },
+    Choice { name: "reprioritise", label: "Change the priority", what: "Of jobs that wait.", is_final: false },
+    Choice { name: "cancel", label: "Cancel", what: "Ends jobs that wait, and asks running ones to stop.", is_final: true },
+    Choice { name: "purge", label: "Purge", what: "Removes ended jobs for good, with their history, input and result.", is_final: true },
 ];
 
 /// The preview.
@@ -68,7 +66,7 @@ pub(crate) fn preview(shell: &Shell, preview: &Preview) -> Markup {
                 @if preview.chosen.is_empty() { input type="hidden" name="scope" value="filter"; }
                 fieldset.choices {
                     legend { "What to do" }
-                    @for choice in CHOICES.iter().filter(|choice| choice.by_filter || !preview.chosen.is_empty()) {
+                    @for choice in &CHOICES {
                         label.choice { input type="radio" name="action" value=(choice.name) checked[choice.name == preview.action]; span { b { (choice.label) } " " span.faint { (choice.what) } } }
                     }
                 }
@@ -109,7 +107,7 @@ fn go(shell: &Shell, preview: &Preview, choice: &Choice) -> Markup {
                 input type="hidden" name="back" value=(preview.back);
                 @if choice.name == "cancel" { label for="reason" { "Why" } input #reason name="reason" maxlength="200" placeholder="wrong template" ; }
                 @if choice.name == "reprioritise" { label for="bulk-priority" { "Priority" } (parts::priority_field("bulk-priority", "normal")) }
-                @if by_filter && choice.name == "replay" {
+                @if by_filter && ["retry", "replay", "run_now"].contains(&choice.name) {
                     fieldset {
                         legend { "Pace" }
                         label { "Jobs a second" input.short type="number" name="per_second" min="0.1" max="10000" step="0.1" placeholder="no limit"; }

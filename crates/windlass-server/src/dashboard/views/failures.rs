@@ -109,11 +109,9 @@ fn one(shell: &Shell, group: &Group) -> Markup {
                 }
                 @if shell.viewer.may.operate {
                     div.buttons {
-                        @if group.dead > 0 {
-                            a.button.primary href=(bulk("replay", &dead)) { (parts::icon("retry")) "Retry all…" }
-                            a.button href=(bulk("purge", &dead)) { (parts::icon("trash")) "Discard…" }
-                        }
-                        @if group.retrying > 0 { a.button href=(bulk("cancel", &retrying)) { (parts::icon("close")) "Cancel retries…" } }
+                        a.button.primary href=(bulk("retry", &signature)) { (parts::icon("retry")) "Retry all…" }
+                        @if group.dead > 0 { a.button href=(bulk("purge", &dead)) { (parts::icon("trash")) "Discard…" } }
+                        @if group.retrying > 0 { a.button href=(bulk("cancel", &retrying)) { (parts::icon("close")) "Cancel…" } }
                     }
                 }
             }
