@@ -89,7 +89,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".to_owned());
     let port = std::env::var("PORT").ok().and_then(|port| port.parse().ok()).unwrap_or(7979);
     let store = windlass::open(&url).await?;
-    let slow = HandlerOptions::new().retry(RetryPolicy { max_attempts: 2, ..RetryPolicy::default() });
+    let slow = HandlerOptions::new().retry(RetryPolicy::default().attempts(2));
     let jobs = JobService::builder(store)
         .function("mail.send", (), send_mail)
         .function("report.build", (), build_report)

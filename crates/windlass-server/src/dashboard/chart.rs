@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_millisecond_beside_an_hour_can_still_be_seen() {
-        let at = |ms| Timestamp::from_millis(1_800_000_000_000 + ms);
+        let at = |ms: i64| Timestamp::from_millis(1_800_000_000_000 + ms);
         let stretch = |from, to| Stretch { from: at(from), to: at(to), class: "s-running", what: "ran".into() };
         let html = lifeline(&[stretch(0, 1), stretch(1, 3_600_001)]).into_string();
         let first = html.split("width=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a width");
