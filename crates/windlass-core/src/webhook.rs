@@ -18,7 +18,7 @@ use crate::feed::{Order, POLL_EVENTS, RENEW_EVERY, WANTED_FOR};
 use crate::id::JobId;
 use crate::job::{NewJob, Status, SubmitOptions};
 use crate::payload::Payload;
-use crate::seal::{Kind, SEALED};
+use crate::seal::{Kind, SEALED, Seals};
 use crate::service::{JobService, Operator};
 use crate::store::{self, FeedRow, Submit, WebhookRecord};
 use crate::submit::{Wanted, check_name, prepare};
