@@ -16,6 +16,9 @@ use crate::connect::{Place, with_keys};
 use crate::error::{CliError, Result};
 use crate::output::Out;
 
+/// Calls of webhooks at once: each waits for somebody else's server, and costs next to nothing meanwhile.
+const WEBHOOKS: usize = 16;
+
 /// Serves until it is told to stop.
 pub(crate) async fn run(global: &Global, args: &ServeArgs, out: &Out) -> Result {
     let config = config(args)?;
@@ -37,7 +40,8 @@ async fn open(place: &Place, no_migrate: bool) -> Result<Arc<dyn Store>> {
 }
 
 async fn start(global: &Global, store: Arc<dyn Store>) -> Result<JobService> {
-    let builder = JobService::builder(store).without_workers();
+    // The only jobs it runs are calls of webhooks.
+    let builder = windlass_server::webhooks::register(JobService::builder(store).concurrency(WEBHOOKS));
     Ok(with_keys(builder, global)?.start().await?)
 }
 

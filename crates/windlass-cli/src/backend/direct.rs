@@ -12,8 +12,8 @@ use tokio::sync::OnceCell;
 use windlass::store::{AuditEntry, AuditFilter, CancelReply, Counts, NodeRecord, Pause, PauseTarget, Store, Submitted};
 use windlass::{
     ApiKey, Bulk, BulkAction, BulkId, BulkOptions, BulkProgress, Edit, FailureGroup, HistoryEntry, JobFilter, JobId,
-    JobRecord, JobService, NewApiKey, Operator, OperatorRight, Page, Payload, Preview, Quota, Scope,
-    SecurityContext, Status, SubmitOptions, TenantId, TenantUse, Timestamp, explain,
+    JobRecord, JobService, LogLine, NewApiKey, Operator, OperatorRight, Page, Payload, Preview, Quota, Scope,
+    SecurityContext, Status, SubmitOptions, TenantId, TenantUse, Timestamp, UsageRow, Webhook, explain,
 };
 
 use super::{Answers, Backend, Backlog, Event, Handler, Policy, View, Wanted, Why};
@@ -218,7 +218,6 @@ impl Backend for Direct {
         Ok(service.clone_job(&ctx, id, input).await?)
     }
 
-    #[cfg(any())]
     async fn logs(&self, id: JobId, after: u64) -> Result<Vec<LogLine>> {
         if self.find(id).await?.spec.sealed {
             let (service, ctx) = self.caller_of(id).await?;
@@ -271,7 +270,6 @@ impl Backend for Direct {
         })
     }
 
-    #[cfg(any())]
     async fn events(&self, wanted: Wanted) -> Result<Answers<Event>> {
         let feed = match self.global.all_tenants {
             true => self.operator().await?.feed(wanted.after).await?,
@@ -314,7 +312,6 @@ impl Backend for Direct {
         Ok(backlog.into_iter().map(shape).collect())
     }
 
-    #[cfg(any())]
     async fn usage(&self, from: jiff::civil::Date, to: jiff::civil::Date) -> Result<Vec<UsageRow>> {
         Ok(self.store().await?.usage_by_day(self.scope(), &from.to_string(), &to.to_string()).await?)
     }
@@ -344,15 +341,15 @@ impl Backend for Direct {
         })
     }
 
-    #[cfg(any())]
     async fn add_webhook(&self, url: &str, events: &[Status], handler: Option<&str>) -> Result<(Webhook, String)> {
         let mut new = windlass::NewWebhook::new(url);
-        new.events = events.to_vec();
+        if !events.is_empty() {
+            new.events = events.to_vec();
+        }
         new.handler = handler.map(ToOwned::to_owned);
         Ok(self.service().await?.add_webhook(&caller(&self.global), new).await?)
     }
 
-    #[cfg(any())]
     async fn webhooks(&self) -> Result<Vec<Webhook>> {
         Ok(match self.global.all_tenants {
             true => self.operator().await?.webhooks().await?,
@@ -360,9 +357,12 @@ impl Backend for Direct {
         })
     }
 
-    #[cfg(any())]
     async fn remove_webhook(&self, id: &str) -> Result<bool> {
-        Ok(self.service().await?.remove_webhook(&caller(&self.global), id).await?)
+        let ctx = caller(&self.global);
+        Ok(match self.global.all_tenants {
+            true => self.operator().await?.remove_webhook(&ctx, id).await?,
+            false => self.service().await?.remove_webhook(&ctx, id).await?,
+        })
     }
 
     async fn counts(&self) -> Result<Counts> {

@@ -16,8 +16,8 @@ use windlass::store::{
 };
 use windlass::{
     ApiKey, BulkAction, BulkId, BulkOptions, BulkProgress, Edit, FailureGroup, HistoryEntry, JobFilter, JobId,
-    JobRecord, NewApiKey, Page, Payload, Preview, Progress, Quota, Start, Status, SubmitOptions, TenantId,
-    TenantUse, Timestamp, 
+    JobRecord, LogLine, NewApiKey, Page, Payload, Preview, Progress, Quota, Start, Status, SubmitOptions, TenantId,
+    TenantUse, Timestamp, UsageRow, Webhook,
 };
 
 use super::sse::{Frame, Frames};
@@ -403,7 +403,6 @@ impl Backend for Http {
         Ok(self.post::<Id>(&["jobs", &id.to_string(), "clone"], &body).await?.id)
     }
 
-    #[cfg(any())]
     async fn logs(&self, id: JobId, after: u64) -> Result<Vec<LogLine>> {
         #[derive(Deserialize)]
         struct Answer {
@@ -436,7 +435,7 @@ impl Backend for Http {
         }
         match action {
             BulkAction::Cancel { reason } => body["reason"] = json!(reason),
-            
+            BulkAction::Reprioritise(priority) => body["priority"] = json!(priority.0),
             _ => {}
         }
         self.post(&["jobs", "bulk"], &body).await
@@ -464,7 +463,6 @@ impl Backend for Http {
         Ok(self.answer::<Answer>(self.ask(Method::GET, &["failures"]).await?.query(&query)).await?.groups)
     }
 
-    #[cfg(any())]
     async fn events(&self, wanted: Wanted) -> Result<Answers<Event>> {
         let following = Following {
             http: Http { me: OnceCell::new(), client: self.client.clone(), base: self.base.clone(), ..*self },
@@ -492,7 +490,6 @@ impl Backend for Http {
         Ok(self.get::<Answer>(&["backlog"]).await?.backlog)
     }
 
-    #[cfg(any())]
     async fn usage(&self, from: jiff::civil::Date, to: jiff::civil::Date) -> Result<Vec<UsageRow>> {
         #[derive(Deserialize)]
         struct Answer {
@@ -531,7 +528,6 @@ impl Backend for Http {
         found(self.delete(&["keys", id]).await)
     }
 
-    #[cfg(any())]
     async fn add_webhook(&self, url: &str, events: &[Status], handler: Option<&str>) -> Result<(Webhook, String)> {
         #[derive(Deserialize)]
         struct Answer {
@@ -549,7 +545,6 @@ impl Backend for Http {
         Ok((webhook, secret))
     }
 
-    #[cfg(any())]
     async fn webhooks(&self) -> Result<Vec<Webhook>> {
         #[derive(Deserialize)]
         struct Answer {
@@ -558,7 +553,6 @@ impl Backend for Http {
         Ok(self.get::<Answer>(&["webhooks"]).await?.webhooks)
     }
 
-    #[cfg(any())]
     async fn remove_webhook(&self, id: &str) -> Result<bool> {
         found(self.delete(&["webhooks", id]).await)
     }
@@ -676,14 +670,11 @@ impl Backend for Http {
 }
 
 /// How often a lost connection is made again, before that is taken for the end.
-#[cfg(any())]
 const RECONNECTS: u32 = 10;
 /// How long between two tries; a server that restarts is back within some of them.
-#[cfg(any())]
 const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 
 /// Changes of status that the server tells of, also after a break.
-#[cfg(any())]
 struct Following {
     http: Http,
     frames: Option<Frames>,
@@ -691,7 +682,6 @@ struct Following {
     failures: u32,
 }
 
-#[cfg(any())]
 impl Following {
     /// The next change; none once the server has ended the answer for good.
     async fn next(&mut self) -> Result<Option<Event>> {

@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 use windlass::store::{AuditEntry, AuditFilter, CancelReply, Counts, NodeRecord, Pause, PauseTarget, Submitted};
 use windlass::{
     ApiKey, BulkAction, BulkId, BulkOptions, BulkProgress, Edit, FailureGroup, HistoryEntry, JobFilter, JobId,
-    JobRecord, NewApiKey, Page, Payload, Preview, Quota, Status, SubmitOptions, TenantId, TenantUse,
-    Timestamp, 
+    JobRecord, LogLine, NewApiKey, Page, Payload, Preview, Quota, Status, SubmitOptions, TenantId, TenantUse,
+    Timestamp, UsageRow, Webhook,
 };
 
 use crate::args::Global;
@@ -84,7 +84,6 @@ pub(crate) trait Backend: Send + Sync {
     async fn clone_job(&self, id: JobId, input: Option<Payload>) -> Result<JobId>;
 
     /// What it has logged after the line with this number.
-    #[cfg(any())]
     async fn logs(&self, id: JobId, after: u64) -> Result<Vec<LogLine>>;
 
     // ---- many jobs
@@ -113,7 +112,6 @@ pub(crate) trait Backend: Send + Sync {
     // ---- the whole
 
     /// Changes of status, one after the other, for ever.
-    #[cfg(any())]
     async fn events(&self, wanted: Wanted) -> Result<Answers<Event>>;
 
     /// The handlers that live nodes have.
@@ -123,7 +121,6 @@ pub(crate) trait Backend: Send + Sync {
     async fn backlog(&self) -> Result<Vec<Backlog>>;
 
     /// What jobs have cost, by tenant, handler and day; both days included.
-    #[cfg(any())]
     async fn usage(&self, from: jiff::civil::Date, to: jiff::civil::Date) -> Result<Vec<UsageRow>>;
 
     /// Makes an API key; answers with its secret.
@@ -136,15 +133,12 @@ pub(crate) trait Backend: Send + Sync {
     async fn revoke_key(&self, id: &str) -> Result<bool>;
 
     /// Adds a webhook; answers with the secret that signs its calls.
-    #[cfg(any())]
     async fn add_webhook(&self, url: &str, events: &[Status], handler: Option<&str>) -> Result<(Webhook, String)>;
 
     /// The webhooks, without their secrets.
-    #[cfg(any())]
     async fn webhooks(&self) -> Result<Vec<Webhook>>;
 
     /// Removes a webhook; false if there is none such.
-    #[cfg(any())]
     async fn remove_webhook(&self, id: &str) -> Result<bool>;
 
     /// How many jobs are in each status.

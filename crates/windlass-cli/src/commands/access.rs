@@ -5,7 +5,7 @@ use comfy_table::Cell;
 use serde_json::json;
 use windlass::{NewApiKey, Start};
 
-use crate::args::{ApiKeyCommand, ApiKeyCreateArgs, Global};
+use crate::args::{ApiKeyCommand, ApiKeyCreateArgs, Global, WebhookCommand};
 use crate::backend::Backend;
 use crate::error::{CliError, Result};
 use crate::output::{Out, plain};
@@ -84,3 +84,54 @@ async fn revoke(backend: &dyn Backend, ids: &[String], out: &Out) -> Result {
     Ok(())
 }
 
+/// Adds, lists and removes webhooks.
+pub(crate) async fn webhooks(global: &Global, backend: &dyn Backend, command: WebhookCommand, out: &Out) -> Result {
+    match command {
+        WebhookCommand::Add { url, events, handler } => {
+            let (webhook, secret) = backend.add_webhook(&url, &events, handler.as_deref()).await?;
+            if out.wants_json() {
+                return out.json(&json!({ "webhook": webhook, "secret": secret }));
+            }
+            out.say(format_args!(
+                "webhook {} is added; the secret that signs its calls is shown only now:",
+                webhook.id
+            ));
+            out.line(secret)
+        }
+        WebhookCommand::List => list_webhooks(global, backend, out).await,
+        WebhookCommand::Remove { id } => {
+            if !backend.remove_webhook(&id).await? {
+                return Err(CliError::NotFound(format!("no webhook has the id `{}`", id.escape_debug())));
+            }
+            if out.wants_json() {
+                return out.json(&json!({ "removed": id }));
+            }
+            out.line(format_args!("{id} is removed"))
+        }
+    }
+}
+
+async fn list_webhooks(global: &Global, backend: &dyn Backend, out: &Out) -> Result {
+    let webhooks = backend.webhooks().await?;
+    if out.wants_json() {
+        return out.json(&json!({ "webhooks": webhooks }));
+    }
+    if webhooks.is_empty() {
+        out.say(format_args!("no webhooks{}", global.whose()));
+        return Ok(());
+    }
+    let mut table = out.table(&["ID", "TENANT", "EVENTS", "HANDLER", "ADDED", "STATE", "URL"]);
+    for hook in webhooks {
+        let events = hook.events.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        table.add_row(vec![
+            Cell::new(&hook.id),
+            Cell::new(out.tenant(hook.tenant)),
+            Cell::new(if events.is_empty() { "all".to_owned() } else { events }),
+            Cell::new(hook.handler.as_deref().map(plain).unwrap_or_default()),
+            Cell::new(show_time(hook.created_at)),
+            Cell::new(if hook.paused { "paused" } else { "on" }),
+            Cell::new(plain(&hook.url)),
+        ]);
+    }
+    out.print_table(table, 6)
+}

@@ -53,9 +53,9 @@ impl Verb {
     fn action(&self) -> BulkAction {
         match self {
             Verb::Cancel { reason } => BulkAction::Cancel { reason: reason.clone() },
-            Verb::Retry => BulkAction::Replay,
-            Verb::RunNow => BulkAction::Replay,
-            Verb::Priority(_) => BulkAction::Replay,
+            Verb::Retry => BulkAction::Retry,
+            Verb::RunNow => BulkAction::RunNow,
+            Verb::Priority(priority) => BulkAction::Reprioritise(*priority),
             Verb::Replay { .. } => BulkAction::Replay,
             Verb::Purge => BulkAction::Purge,
         }

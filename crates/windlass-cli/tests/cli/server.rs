@@ -10,7 +10,8 @@ use crate::common::{Windlass, bare, failed, finish};
 /// Does a bit of everything, and answers with what was printed: each step with its exit code and JSON. What cannot be the
 /// same twice (ids and times) is replaced by its place in order.
 fn scenario(windlass: &Windlass) -> Vec<(String, i32, Value)> {
-    let first = windlass.submit(&["email.send", r#"{"to":"ann"}"#, "--key", "k1", "--tag", "vip", "--priority", "high"]);
+    let first =
+        windlass.submit(&["email.send", r#"{"to":"ann"}"#, "--key", "k1", "--tag", "vip", "--priority", "high"]);
     let second = windlass.submit(&["email.send", r#"{"to":"bob"}"#, "--delay", "1h", "--correlation-id", "req-1"]);
     let mut names = BTreeMap::from([(first.clone(), "FIRST"), (second.clone(), "SECOND")]);
     let mut steps = Vec::new();
@@ -87,7 +88,8 @@ fn same(value: &mut Value, names: &BTreeMap<String, &str>) {
             for (id, name) in names {
                 *text = text.replace(id, name);
             }
-            let is_time = text.len() >= 20 && text.ends_with('Z') && text.as_bytes()[4] == b'-' && !text.starts_with("2030");
+            let is_time =
+                text.len() >= 20 && text.ends_with('Z') && text.as_bytes()[4] == b'-' && !text.starts_with("2030");
             if is_time {
                 "TIME".clone_into(text);
             }
