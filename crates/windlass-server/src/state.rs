@@ -1,0 +1,102 @@
+//! What all requests of a server share. Made once by `Server` or `router`; holds no request's data.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio_util::sync::CancellationToken;
+use windlass_core::JobService;
+
+use crate::auth::{Attempts, AuthMethod, Issuer, Principal, Sessions};
+use crate::config::Config;
+use crate::problem::Problem;
+use crate::routes::work::Checkouts;
+use crate::streams::Streams;
+
+/// The server behind the routes. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) service: JobService,
+    pub(crate) config: Config,
+    pub(crate) sessions: Sessions,
+    pub(crate) attempts: Attempts,
+    pub(crate) streams: Streams,
+    pub(crate) checkouts: Checkouts,
+    issuers: Vec<Issuer>,
+    /// Cancelled when the server ends: streams say goodbye, and `/readyz` sends callers elsewhere.
+    pub(crate) ending: CancellationToken,
+}
+
+impl Deref for App {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl App {
+    pub(crate) fn new(service: JobService, config: Config) -> Result<Self, crate::Error> {
+        config.check()?;
+        let issuers = config.jwt.iter().map(|issuer| Issuer::new(issuer, &config)).collect::<Result<_, _>>()?;
+        Ok(App(Arc::new(Inner {
+            sessions: Sessions::new(),
+            attempts: Attempts::new(&config.limits),
+            streams: Streams::new(&config.limits),
+            checkouts: Checkouts::new(config.limits.checkouts),
+            issuers,
+            ending: CancellationToken::new(),
+            service,
+            config,
+        })))
+    }
+
+    /// Who a bearer token belongs to; nobody if it is not good.
+    pub(crate) async fn principal_of(&self, token: &str) -> Result<Option<Principal>, Problem> {
+        if token.starts_with(KEY_PREFIX) {
+            let key = self.service.check_key(token).await?;
+            return Ok(key.map(|key| Principal {
+                tenant: key.tenant,
+                all_tenants: key.all_tenants,
+                user: key.user,
+                rights: key.rights,
+                method: AuthMethod::Key,
+                key: Some(key.id),
+            }));
+        }
+        match self.issuers.iter().find(|issuer| issuer.is_named_in(token)) {
+            Some(issuer) => Ok(issuer.principal(token).await),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a key can still be used.
+    pub(crate) async fn key_is_good(&self, key: &str) -> Result<bool, Problem> {
+        let found = self.service.store().find_api_keys(&[key.to_owned()]).await?;
+        Ok(found.iter().any(|record| record.key.is_valid(self.service.now())))
+    }
+
+    /// What signs sessions: one secret for all nodes, made by the first that needs it.
+    pub(crate) async fn session_secret(&self) -> Result<[u8; 32], Problem> {
+        let store = self.service.store();
+        let made = STANDARD.encode(rand::random::<[u8; 32]>());
+        let kept = match store.setting(SESSION_SECRET).await? {
+            Some(kept) => kept,
+            None => store.set_setting_if_absent(SESSION_SECRET, &made).await?,
+        };
+        let secret = STANDARD.decode(kept).ok().and_then(|secret| secret.try_into().ok());
+        secret.ok_or_else(|| {
+            tracing::error!("the setting `{SESSION_SECRET}` is not a secret of 32 bytes");
+            Problem::internal()
+        })
+    }
+}
+
+/// How API keys begin.
+const KEY_PREFIX: &str = "wl_";
+
+/// The name of the setting that holds the secret of sessions.
+const SESSION_SECRET: &str = "server.session_secret";
