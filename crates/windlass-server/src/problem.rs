@@ -169,7 +169,9 @@ pub fn of(error: &Error) -> Problem {
             problem.job_status = Some(status.to_string());
             problem
         }
-        Error::Conflict { job, .. } | Error::LeaseLost(job) => Problem::new(StatusCode::CONFLICT, code, detail).job(*job),
+        Error::Conflict { job, .. } | Error::LeaseLost(job) => {
+            Problem::new(StatusCode::CONFLICT, code, detail).job(*job)
+        }
         Error::Backpressure(_) => Problem::slow_down(code, detail, TRY_AGAIN),
         Error::QuotaExceeded(over) => {
             let mut problem = Problem::slow_down(code, detail, over.retry_after.unwrap_or(TRY_AGAIN));
@@ -196,9 +198,8 @@ fn keys(code: &str, transient: bool, detail: String) -> Problem {
 
 /// Store errors name hosts, files and statements: callers get the code, the log gets the rest.
 fn of_store(error: &store::Error) -> Problem {
-    let unavailable = |detail: &str| {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), detail).retry_after(TRY_AGAIN)
-    };
+    let unavailable =
+        |detail: &str| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), detail).retry_after(TRY_AGAIN);
     match error {
         store::Error::InvalidInput(bad) => of(&Error::InvalidInput(bad.clone())),
         store::Error::QuotaExceeded(over) => of(&Error::QuotaExceeded(over.clone())),

@@ -55,7 +55,8 @@ impl Issuer {
         let bad = |what: String| crate::Error::Config(format!("issuer `{}`: {what}", config.issuer));
         let read = |name: &String| name.parse::<Algorithm>().map_err(|_| bad(format!("unknown algorithm `{name}`")));
         let algorithms = config.algorithms.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        let shared = |algorithm: &Algorithm| matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512);
+        let shared =
+            |algorithm: &Algorithm| matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512);
         if algorithms.is_empty() {
             return Err(bad("no algorithm".to_owned()));
         }
@@ -219,7 +220,8 @@ fn principal_of(claims: &Map<String, Value>, config: &JwtConfig) -> Option<Princ
         Some(_) => return None,
         None => config.default_rights,
     };
-    let all_tenants = config.all_tenants_claim.as_ref().is_some_and(|name| claims.get(name) == Some(&Value::Bool(true)));
+    let all_tenants =
+        config.all_tenants_claim.as_ref().is_some_and(|name| claims.get(name) == Some(&Value::Bool(true)));
     Some(Principal { tenant, all_tenants, user: user.to_owned(), rights, method: AuthMethod::Jwt, key: None })
 }
 

@@ -57,12 +57,7 @@ struct Session {
 
 impl Sessions {
     pub(crate) fn new() -> Self {
-        Sessions {
-            secret: OnceCell::new(),
-            ended: Mutex::default(),
-            links: Mutex::default(),
-            keys: Mutex::default(),
-        }
+        Sessions { secret: OnceCell::new(), ended: Mutex::default(), links: Mutex::default(), keys: Mutex::default() }
     }
 
     /// Makes a link token that logs in the built-in administrator once.
@@ -228,8 +223,7 @@ pub(crate) async fn logout(State(app): State<App>, method: Method, headers: Head
         return problem.into_response();
     }
     if let Ok(secret) = app.sessions.secret(&app).await
-        && let Some(session) =
-            cookie(&headers, name(&app)).and_then(|cookie| verify(secret, cookie, app.service.now()))
+        && let Some(session) = cookie(&headers, name(&app)).and_then(|cookie| verify(secret, cookie, app.service.now()))
     {
         let mut ended = app.sessions.ended.lock();
         if ended.len() >= ENDED {

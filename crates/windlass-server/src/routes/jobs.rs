@@ -422,11 +422,7 @@ pub(crate) fn payload(app: &App, input: &RawValue) -> Result<Payload, Problem> {
 
 /// Removes an ended job now.
 #[utoipa::path(delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path)), responses((status = 204)))]
-pub(crate) async fn purge(
-    State(app): State<App>,
-    caller: Caller,
-    PathJob(id): PathJob,
-) -> Result<StatusCode, Problem> {
+pub(crate) async fn purge(State(app): State<App>, caller: Caller, PathJob(id): PathJob) -> Result<StatusCode, Problem> {
     let ctx = caller.context_of(&app, id).await?;
     app.service.purge(&ctx, id).await?;
     Ok(StatusCode::NO_CONTENT)

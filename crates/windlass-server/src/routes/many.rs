@@ -175,11 +175,7 @@ pub(crate) async fn bulk(
     begin(&app, &caller, &filter, action, pace).await
 }
 
-fn read_action(
-    name: &str,
-    reason: String,
-    priority: Option<windlass_core::Priority>,
-) -> Result<BulkAction, Problem> {
+fn read_action(name: &str, reason: String, priority: Option<windlass_core::Priority>) -> Result<BulkAction, Problem> {
     let _ = priority;
     match name {
         "cancel" => Ok(BulkAction::Cancel { reason }),

@@ -308,8 +308,13 @@ pub(crate) async fn failure(
     let details = failure.details.as_ref().map(|details| details.to_string()).unwrap_or_default();
     let code = failure.code.unwrap_or_else(|| Reason::Processing.as_str().to_owned());
     let too_long = failure.message.len() + details.len() > FAILURE_BYTES || code.is_empty() || code.len() > 100;
-    if too_long || [&failure.message, &details, &code].iter().any(|text| text.contains(['\0']) || text.contains("\\u0000")) {
-        return Err(Problem::invalid("message", "at most 16 KiB with its details, and a code of 1 to 100 bytes, without NUL"));
+    if too_long
+        || [&failure.message, &details, &code].iter().any(|text| text.contains(['\0']) || text.contains("\\u0000"))
+    {
+        return Err(Problem::invalid(
+            "message",
+            "at most 16 KiB with its details, and a code of 1 to 100 bytes, without NUL",
+        ));
     }
     let mut error = match failure.retryable {
         Some(false) => JobError::terminal(code, failure.message),
