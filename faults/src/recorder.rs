@@ -6,15 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass::health::{Checkup, Finding, HeldSnapshot};
+use windlass::activity::{Addition, Resolution, Slice, Waiting};
+use windlass::health::{Checkup, Finding, HeldSnapshot, Vitals};
 use windlass::store::{
-    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, Fence, Finish,
-    Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered,
-    ReplayReply, Result, Store, Submit, Submitted, Survey, Transition, WaitingQueue, Whereabouts, WrappedKey,
+    AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error, FeedAsk,
+    FeedRow, Fence, Finish, Finished, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
+    ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition,
+    WaitingQueue, Whereabouts, WrappedKey,
 };
 use windlass::{
-    Edit, HistoryEntry, JobFilter, JobId, JobRecord, NewJob, Page, Payload, Quota, Quotas, Scope, Start, TenantId,
-    TenantUse, Timestamp,
+    Cost, Edit, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, NewJob, Page, Payload, Quota, Quotas, Scope, Start,
+    TenantId, TenantUse, Timestamp, UsageEvent, UsageRow,
 };
 
 use crate::event::{FinishEnd, Held, What};
@@ -110,6 +112,16 @@ impl Store for Recorder {
         Ok(kept)
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        let asked_at = mono();
+        let fences: Vec<Fence> = reports.iter().map(|report| report.fence).collect();
+        let kept = self.store.add_logs(node, reports).await?;
+        for (fence, kept) in fences.into_iter().zip(&kept) {
+            self.wrote("logs", fence, asked_at, *kept);
+        }
+        Ok(kept)
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         let asked_at = mono();
         let kept = self.store.save_checkpoint(node, fence, data).await?;
@@ -174,6 +186,9 @@ impl Store for Recorder {
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         self.store.history(scope, id).await
     }
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        self.store.logs(scope, id, after).await
+    }
     async fn counts(&self, scope: Scope) -> Result<Counts> {
         self.store.counts(scope).await
     }
@@ -231,6 +246,15 @@ impl Store for Recorder {
     fn limited(&self, tenant: TenantId) -> Limited {
         self.store.limited(tenant)
     }
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        self.store.record_cost(scope, id, by, cost).await
+    }
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        self.store.usage_by_day(scope, from, to).await
+    }
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        self.store.usage_events(scope, after, limit).await
+    }
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
         self.store.data_keys(scope).await
     }
@@ -242,6 +266,15 @@ impl Store for Recorder {
     }
     async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
         self.store.destroy_data_keys(tenant).await
+    }
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        self.store.want_feed(time).await
+    }
+    async fn feed_end(&self) -> Result<u64> {
+        self.store.feed_end().await
+    }
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        self.store.read_feed(ask, limit).await
     }
     async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {
         self.store.survey(lease, queues).await
@@ -257,6 +290,27 @@ impl Store for Recorder {
     }
     async fn clean(&self, limit: usize) -> Result<usize> {
         self.store.clean(limit).await
+    }
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        self.store.add_activity(at, additions).await
+    }
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        self.store.activity(scope, resolution, from).await
+    }
+    async fn sample_depth(&self) -> Result<()> {
+        self.store.sample_depth().await
+    }
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        self.store.depths(resolution, from).await
+    }
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        self.store.clean_activity(limit).await
+    }
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        self.store.backlog(scope).await
+    }
+    async fn vitals(&self) -> Result<Vitals> {
+        self.store.vitals().await
     }
     async fn wait_for_wake(&self) {
         self.store.wait_for_wake().await;

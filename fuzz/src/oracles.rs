@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 use windlass::store::{Gate, PauseTarget};
 use windlass::text::{parse_duration, parse_time, parse_when, show_duration, show_time};
 use windlass::{
-    Address, DataKey, Envelope, JobError, JobId, JobSpec, KeyOf, KeyProvider, Limits, LocalKeys, MAX_DEPTH, Payload,
-    Priority, Status, SubmitOptions, TenantId, Timestamp, UniqueWithin, dedupe_key,
+    Address, DataKey, Envelope, JobError, JobFilter, JobId, JobSpec, KeyOf, KeyProvider, Limits, LocalKeys, MAX_DEPTH,
+    Payload, Priority, Status, SubmitOptions, TenantId, Timestamp, UniqueWithin, dedupe_key, normalise, signature,
 };
 
 /// Takes any bytes and panics where a promise does not hold.
@@ -34,6 +34,8 @@ pub const ORACLES: &[(&str, Oracle)] = &[
     ("address", address),
     ("envelope", envelope),
     ("keys", keys),
+    ("filters", filters),
+    ("messages", messages),
 ];
 
 const MAX_BYTES: usize = 4_096;
@@ -265,6 +267,32 @@ pub fn words(data: &[u8]) {
     }
     if let Some(priority) = Priority::parse(text) {
         assert_eq!(Priority::parse(&priority.0.to_string()), Some(priority));
+    }
+}
+
+/// What is read as a filter is shown as text that is read as the same filter; what is not is refused as `filter`, or by
+/// the name of the condition whose text is too long. Any payload can be asked.
+pub fn filters(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let now = Timestamp::from_millis(1_800_000_000_000);
+    match JobFilter::parse(text, now) {
+        Ok(filter) => {
+            assert_eq!(JobFilter::parse(&filter.to_string(), now), Ok(filter.clone()), "{filter}");
+            assert!(filter.terms() <= Limits::MOST.filter_terms);
+            let _ = filter.matches_input(&Payload::from_store(text));
+        }
+        Err(error) => assert!(!error.field.is_empty() && !error.message.is_empty()),
+    }
+}
+
+/// A normalised message has no number left, and is the same for messages that differ in a number alone.
+pub fn messages(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let normal = normalise(text);
+    assert!(!normal.contains(|c: char| c.is_ascii_digit()), "{normal}");
+    let numbered = |n: u32| JobError::retryable(format!("{n} {text}"));
+    if text.len() < 1_000 {
+        assert_eq!(signature("h", &numbered(7)), signature("h", &numbered(1_234)));
     }
 }
 

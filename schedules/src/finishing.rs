@@ -4,10 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::activity::Tally;
 use crate::finish::{Ended, FINISHES_PER_WRITE, Finisher};
 use crate::id::JobId;
 use crate::job::Status;
 use crate::memory::MemoryStore;
+use crate::priority::Priority;
 use crate::simulated::{self, Sabotage, StoreClock};
 use crate::store::{Fence, Finish, LeaseId, NewNode, NodeId, Store, Submit, Transition};
 use crate::submitting::job;
@@ -17,9 +19,10 @@ use crate::watch::Watchers;
 fn ended(node: NodeId, lease: i64, id: i64) -> Ended {
     let fence = Fence { job: JobId::from_i64(id), lease: LeaseId(lease) };
     let transition = Transition::Succeed { output: None, keep: Duration::from_secs(60) };
-    let finish = Finish { fence, attempt: 1, ran: Duration::ZERO, transition, follow_up: None };
+    let finish = Finish { fence, attempt: 1, ran: Duration::ZERO, transition, follow_up: None, cost: None };
     let at = crate::Clock::now(&StoreClock);
-    Ended { node, finish, tenant: TenantId::ROOT, ordered: false, handler: "h".into(), at, watch: None, open: None }
+    let (tenant, priority) = (TenantId::ROOT, Priority::NORMAL);
+    Ended { node, finish, tenant, ordered: false, handler: "h".into(), priority, at, watch: None, open: None }
 }
 
 /// Two leases of three jobs end at once; then three wait until nothing is unsaved. `failing` writes fail;
@@ -34,7 +37,8 @@ fn finish_together(failing: u32, current: bool) {
             store.submit(submit).await.expect("the store works");
         }
         simulated::fail("finish", failing);
-        let finisher = Finisher::start(store.clone(), Watchers::new(), move |_| current, || {});
+        let tally = Arc::new(Tally::new(&[]));
+        let finisher = Finisher::start(store.clone(), Watchers::new(), tally, move |_| current, || {});
         let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
         for (lease, id) in [1, 2].into_iter().flat_map(|lease| jobs(lease).map(move |id| (lease, id))) {
             let finisher = finisher.clone();

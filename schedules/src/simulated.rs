@@ -208,6 +208,18 @@ pub(crate) mod clock {
         pub(crate) fn elapsed(&self) -> Duration {
             super::now().saturating_sub(self.0)
         }
+
+        pub(crate) fn saturating_duration_since(&self, earlier: Instant) -> Duration {
+            self.0.saturating_sub(earlier.0)
+        }
+    }
+
+    impl std::ops::Add<Duration> for Instant {
+        type Output = Instant;
+
+        fn add(self, duration: Duration) -> Instant {
+            Instant(self.0 + duration)
+        }
     }
 }
 

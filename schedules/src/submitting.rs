@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::activity::Tally;
 use crate::clock::Timestamp;
 use crate::config::Limits;
 use crate::id::JobId;
@@ -42,7 +43,7 @@ fn submit_together(callers: i64, failing: u32) {
     shuttle::future::block_on(async move {
         simulated::fail("submit", failing);
         let store = Arc::new(MemoryStore::with_clock(Arc::new(StoreClock)));
-        let submitter = Submitter::start(store.clone(), Arc::new(NoRoom));
+        let submitter = Submitter::start(store.clone(), Arc::new(NoRoom), Arc::new(Tally::new(&[])));
         let mut tasks: Vec<std::pin::Pin<Box<dyn Future<Output = (Vec<i64>, Vec<i64>)> + Send>>> = Vec::new();
         for caller in 0..callers {
             let submitter = submitter.clone();

@@ -19,7 +19,7 @@ use crate::error::{Error, InvalidInput};
 use crate::filter::JobFilter;
 use crate::id::JobId;
 use crate::job::{JobRecord, Page, Status};
-use crate::service::{JobService, Operator};
+use crate::service::{JobService, Operator, SEARCHED_JOBS};
 use crate::store::AuditEntry;
 use crate::tenant::{Scope, SecurityContext, TenantId};
 
@@ -371,7 +371,7 @@ impl JobService {
         let bulk = run.bulk.clone();
         self.bulk_list().admit(&bulk)?;
         // Apart from the caller, who may be a request that ends; the engine's own runtime is for what must not wait.
-        self.worker().handlers.spawn(run.to_its_end());
+        self.worker().handlers.spawn(run.run());
         Ok(bulk)
     }
 
@@ -512,7 +512,7 @@ enum Acted {
 }
 
 impl Run {
-    async fn to_its_end(mut self) {
+    async fn run(mut self) {
         // Whoever waits is told, also where the runtime ends under it.
         let ended = Ended(self.bulk.clone());
         if let Err(error) = self.go().await {
@@ -529,10 +529,9 @@ impl Run {
         let (mut page, mut left, mut errors) = (Page::first(Page::MAX), self.options.cap, 0);
         while left > 0 {
             page.limit = left.min(Page::MAX);
-            let jobs = self.service.store().list(self.scope, &self.filter, page).await?;
-            let Some(last) = jobs.last() else { break };
-            page = page.after(last.id);
-            for some in jobs.chunks(width) {
+            // Portion by portion, so that no statement takes long however rare the jobs are.
+            let found = self.service.store().search(self.scope, &self.filter, page, SEARCHED_JOBS).await?;
+            for some in found.jobs.chunks(width) {
                 if let Some(ticks) = &mut ticks {
                     tokio::select! {
                         _ = ticks.tick() => {}
@@ -553,6 +552,8 @@ impl Run {
                     }
                 }
             }
+            let Some(next) = found.next else { break };
+            page = page.after(next);
         }
         if self.judges() {
             self.look_at_judged().await?;

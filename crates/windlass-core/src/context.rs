@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,10 +15,12 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{Error, InvalidInput};
 use crate::id::JobId;
 use crate::job::{ClaimedJob, Progress};
+use crate::logs::{LOG_BYTES, LogLevel};
 use crate::payload::Payload;
 use crate::seal::{Kind, Sealer};
 use crate::store::{Fence, Finish, NodeId, Store};
 use crate::tenant::{SecurityContext, TenantId};
+use crate::usage::Cost;
 
 /// The attempt a handler runs in (RUN-8). Cheap to clone.
 #[derive(Clone)]
@@ -35,9 +38,13 @@ pub(crate) struct Attempt {
     checked_out: AtomicBool,
     pub(crate) link: Arc<dyn AttemptLink>,
     progress_sequence: AtomicU64,
+    log_lines: AtomicU64,
+    cost: Mutex<Option<Cost>>,
     checkpoint: Mutex<Option<Payload>>,
     /// Seals what the attempt hands to the store, if its job is sealed. What is here is open.
     pub(crate) sealer: Option<Sealer>,
+    /// The span it runs in; none for jobs that are kept nowhere.
+    pub(crate) span: tracing::Span,
 }
 
 /// What a context needs from the runtime around it.
@@ -46,6 +53,10 @@ pub(crate) trait AttemptLink: Send + Sync {
     fn store(&self) -> Option<&Arc<dyn Store>>;
     /// Passes progress on. Must not wait.
     fn progress(&self, attempt: &Attempt, progress: Progress);
+    /// Passes a log line on. Must not wait.
+    fn log(&self, attempt: &Attempt, level: LogLevel, message: String);
+    /// Saves what the attempt has reported so far.
+    fn flush<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, ()>;
     /// The largest checkpoint.
     fn checkpoint_bytes(&self) -> usize;
     /// The finish of an attempt that succeeds with `output`, its callback included.
@@ -77,6 +88,7 @@ impl JobContext {
         keep: Duration,
         link: Arc<dyn AttemptLink>,
         sealer: Option<Sealer>,
+        span: tracing::Span,
     ) -> Self {
         let checkpoint = Mutex::new(job.checkpoint.clone());
         JobContext(Arc::new(Attempt {
@@ -90,8 +102,11 @@ impl JobContext {
             checked_out: AtomicBool::new(false),
             link,
             progress_sequence: AtomicU64::new(0),
+            log_lines: AtomicU64::new(0),
+            cost: Mutex::new(None),
             checkpoint,
             sealer,
+            span,
         }))
     }
 
@@ -192,13 +207,27 @@ impl JobContext {
         // Each attempt starts a new thousand-million, so that sequences of later attempts are always higher.
         let sequence = u64::from(self.attempt()) * 1_000_000_000 + sequence;
         let percent = if percent.is_finite() { percent.clamp(0.0, 100.0) } else { 0.0 };
-        let mut message = message.into();
-        if message.len() > PROGRESS_MESSAGE_BYTES {
-            let cut = (0..=PROGRESS_MESSAGE_BYTES).rev().find(|&i| message.is_char_boundary(i)).unwrap_or(0);
-            message.truncate(cut);
-        }
-        message.retain(|c| c != '\0');
+        let message = cut(message.into(), PROGRESS_MESSAGE_BYTES);
         self.0.link.progress(&self.0, Progress { sequence, percent, message });
+    }
+
+    /// Keeps a line with the job, for people who look at it (BEY-7). Never waits: of too many lines the newest are kept,
+    /// and of a long line its first [`LOG_BYTES`].
+    pub fn log(&self, level: LogLevel, message: impl Into<String>) {
+        self.0.link.log(&self.0, level, cut(message.into(), LOG_BYTES));
+    }
+
+    /// Adds to what this attempt costs (OPS-6). Recorded once, with the end of the attempt, whatever becomes of the job;
+    /// not if the lease is lost.
+    pub fn record_cost(&self, cost: Cost) {
+        let mut sum = self.0.cost.lock();
+        *sum = Some(sum.unwrap_or_default().plus(cost));
+    }
+
+    /// Saves what the attempt has reported so far, which otherwise follows within moments. Called by the stores'
+    /// transactions, which end the job: afterwards nothing more is accepted.
+    pub async fn flush(&self) {
+        self.0.link.flush(&self.0).await;
     }
 
     /// What writes of this attempt must name. For store-specific transactions.
@@ -284,6 +313,31 @@ impl Attempt {
     pub(crate) fn fence(&self) -> Fence {
         Fence { job: self.job.id, lease: self.job.lease }
     }
+
+    /// What it has cost so far, if its handler has said so.
+    pub(crate) fn cost(&self) -> Option<Cost> {
+        *self.cost.lock()
+    }
+
+    /// Whether its handler has said anything.
+    pub(crate) fn has_logged(&self) -> bool {
+        self.log_lines.load(Ordering::Relaxed) > 0
+    }
+
+    /// The number of the next log line.
+    pub(crate) fn next_log_line(&self) -> u64 {
+        self.log_lines.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// At most so many bytes of a text, without the NUL that PostgreSQL does not keep.
+fn cut(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        let cut = (0..=max_bytes).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+        text.truncate(cut);
+    }
+    text.retain(|c| c != '\0');
+    text
 }
 
 /// Progress messages are for people; a line or two is enough.

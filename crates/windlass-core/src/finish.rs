@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
+use crate::activity::{Counted, EndedAttempt, Tally};
 use crate::clock::Timestamp;
 use crate::error::JobError;
 use crate::id::JobId;
 use crate::job::Status;
 use crate::payload::Payload;
+use crate::priority::Priority;
 use crate::store::{self, Finish, Finished, LeaseId, NodeId, Store, Transition};
 use crate::tenant::{Scope, TenantId};
 use crate::watch::{JobEvent, JobView, Watchers};
@@ -27,10 +29,27 @@ pub(crate) struct Ended {
     /// Whether it has an ordering key, so that its end lets the next job of the key go on.
     pub(crate) ordered: bool,
     pub(crate) handler: String,
+    pub(crate) priority: Priority,
     pub(crate) at: Timestamp,
     /// For a job that came back from a lost node: ends the watch over it when this is saved or given up.
     #[expect(dead_code, reason = "held for its drop")]
     pub(crate) watch: Option<SuspectWatch>,
+}
+
+impl Ended {
+    fn counted(&self) -> Counted<'_> {
+        Counted { tenant: self.tenant, handler: &self.handler, priority: self.priority }
+    }
+
+    /// What is counted of it once its job is in `status`.
+    fn attempt(&self, status: Status) -> EndedAttempt {
+        let Finish { ran, transition, follow_up, .. } = &self.finish;
+        // A job that was turned away before it began is a dead letter without a failed attempt.
+        let failed = !ran.is_zero() && matches!(transition, Transition::Retry { .. } | Transition::DeadLetter { .. });
+        // A cancel that came first leaves no callback.
+        let follow_up = follow_up.is_some() && matches!(status, Status::Succeeded | Status::DeadLettered);
+        EndedAttempt { status, failed, ran: *ran, follow_up }
+    }
 }
 
 /// Takes ended attempts and saves them.
@@ -65,6 +84,7 @@ impl Finisher {
     pub(crate) fn start(
         store: Arc<dyn Store>,
         watchers: Arc<Watchers>,
+        tally: Arc<Tally>,
         is_current: impl Fn(NodeId) -> bool + Send + Sync + 'static,
         on_ready: impl Fn() + Send + Sync + 'static,
     ) -> Self {
@@ -77,6 +97,7 @@ impl Finisher {
             let saver = Saver {
                 store: store.clone(),
                 watchers: watchers.clone(),
+                tally: tally.clone(),
                 is_current: is_current.clone(),
                 on_ready: on_ready.clone(),
                 unsaved: unsaved.clone(),
@@ -123,6 +144,7 @@ type OnReady = dyn Fn() + Send + Sync;
 struct Saver {
     store: Arc<dyn Store>,
     watchers: Arc<Watchers>,
+    tally: Arc<Tally>,
     is_current: Arc<IsCurrent>,
     on_ready: Arc<OnReady>,
     unsaved: Arc<Unsaved>,
@@ -183,20 +205,23 @@ impl Saver {
         }
     }
 
-    /// Tells watchers what was saved.
+    /// Counts what was saved, and tells watchers.
     async fn tell(&self, node: NodeId, group: Vec<Ended>, answers: Vec<Finished>, maybe_saved_before: bool) {
+        let mut statuses = Vec::with_capacity(group.len());
+        for (ended, answer) in group.iter().zip(answers) {
+            statuses.push(match answer {
+                Finished::Accepted(status) => Some(status),
+                Finished::Fenced => self.saved_before(node, ended, maybe_saved_before).await,
+            });
+        }
+        let saved = group.iter().zip(&statuses).filter_map(|(ended, status)| Some((ended, (*status)?)));
+        self.tally.ended(saved.map(|(ended, status)| (ended.counted(), ended.attempt(status))));
         let mut ready = false;
-        for (ended, answer) in group.into_iter().zip(answers) {
+        for (ended, status) in group.into_iter().zip(statuses) {
             let job = ended.finish.fence.job;
-            let status = match answer {
-                Finished::Accepted(status) => status,
-                Finished::Fenced => match self.saved_before(node, &ended, maybe_saved_before).await {
-                    Some(status) => status,
-                    None => {
-                        tracing::warn!(%job, attempt = ended.finish.attempt, "job {job}: the lease was lost, its result is dropped");
-                        continue;
-                    }
-                },
+            let Some(status) = status else {
+                tracing::warn!(%job, attempt = ended.finish.attempt, "job {job}: the lease was lost, its result is dropped");
+                continue;
             };
             // Where a tenant may only have so many running, the next of its jobs may start now.
             ready |= !status.is_terminal()
@@ -209,6 +234,7 @@ impl Saver {
                 tenant: ended.tenant,
                 handler: ended.handler,
                 status,
+                attempt: ended.finish.attempt,
                 error: error.clone(),
                 at: ended.at,
             });

@@ -1,10 +1,15 @@
-//! What can be wrong with an installation, as a store finds it by looking at itself (BEY-10). Made by stores, shown by
-//! `windlass doctor` and by nodes that warn. Never changes anything.
+//! How an installation is: what can be wrong with it, as a store finds it by looking at itself (BEY-10), and what people
+//! watch while it works (API-8). Made by stores, shown by `windlass doctor`, by the server and by nodes that warn. Never
+//! changes anything.
 
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+use crate::clock::Timestamp;
+use crate::job::Status;
+use crate::store::{Counts, NodeRecord};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -134,4 +139,104 @@ impl Default for Checkup {
     fn default() -> Self {
         Checkup { held_after: Duration::from_secs(60), lease: Duration::from_secs(10) }
     }
+}
+
+/// How an installation is at one moment (API-8). Shared by those who ask within a few seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Health {
+    /// When it was looked at, by the store's clock.
+    pub at: Timestamp,
+    /// The store: `memory`, `sqlite`, `postgres`.
+    pub store: &'static str,
+    /// How many jobs of all tenants are in each status.
+    #[serde(serialize_with = "by_status")]
+    pub depth: Counts,
+    /// Jobs that run.
+    pub active: u64,
+    /// Jobs that a node said it ran before it fell silent, for longer than the lease: they are about to be recovered.
+    pub stale: u64,
+    /// Every registered process.
+    pub nodes: Vec<NodeHealth>,
+    /// What keeps the store from removing dead rows.
+    pub held: Vec<HeldSnapshot>,
+    /// How far the store's clock is ahead of this process's, in milliseconds. Due times go by the store's.
+    pub skew_ms: i64,
+    /// What the store says of itself.
+    #[serde(flatten)]
+    pub vitals: Vitals,
+}
+
+impl std::ops::Deref for Health {
+    type Target = Vitals;
+    fn deref(&self) -> &Vitals {
+        &self.vitals
+    }
+}
+
+/// A registered process, and when it was last heard of.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct NodeHealth {
+    /// The process.
+    #[serde(flatten)]
+    pub record: NodeRecord,
+    /// How long ago its last heartbeat was.
+    #[serde(rename = "age_ms", serialize_with = "millis")]
+    pub age: Duration,
+    /// Whether that is longer than the lease.
+    pub stale: bool,
+}
+
+impl NodeHealth {
+    /// How a node is at `now`. Pure.
+    pub fn of(record: NodeRecord, now: Timestamp, lease: Duration) -> NodeHealth {
+        let age = now.since(record.heartbeat_at);
+        NodeHealth { record, age, stale: age > lease }
+    }
+}
+
+/// What a store says of itself while it works. What does not exist in a store is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Vitals {
+    /// Dead rows in the tables of the queue, as the database estimates them: claims walk over them.
+    pub dead_rows: Option<u64>,
+    /// The part of the notification queue that is in use, 0 to 1. When it is full, commits fail.
+    pub notify_use: Option<f64>,
+    /// Connections in use, by what they are for.
+    pub pools: Vec<PoolUse>,
+    /// How long the oldest job has been due that has not started; nothing where none is.
+    #[serde(rename = "oldest_due_ms", serialize_with = "option_millis")]
+    pub oldest_due: Option<Duration>,
+    /// How many dead letters nobody has replayed or purged, up to [`DEAD_LETTERS_COUNTED`].
+    pub dead_letters: u64,
+    /// How large the database is.
+    pub bytes: Option<u64>,
+}
+
+/// Dead letters are counted so far and no further, because they can be many and are counted one by one.
+pub const DEAD_LETTERS_COUNTED: usize = 100_000;
+
+/// How much of a pool of connections is in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolUse {
+    /// What they are for.
+    pub name: String,
+    /// In use now.
+    pub used: usize,
+    /// How many there may be.
+    pub max: usize,
+}
+
+fn by_status<S: Serializer>(counts: &Counts, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(Status::ALL.map(|status| (status.as_str(), counts.get(status))))
+}
+
+fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(time.as_millis() as u64)
+}
+
+fn option_millis<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_millis() as u64).serialize(serializer)
 }

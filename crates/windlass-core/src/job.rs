@@ -648,6 +648,26 @@ impl Page {
     }
 }
 
+/// A page of a search, which looks at no more than so many jobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// The jobs that pass, newest first. May be fewer than asked for although there are more.
+    pub jobs: Vec<JobRecord>,
+    /// Where to go on ([`Page::after`]); none if everything has been looked at.
+    pub next: Option<JobId>,
+}
+
+impl Found {
+    /// What was found on a page of `limit` jobs; `floor` is the last job that was looked at, if there are older ones.
+    pub fn new(jobs: Vec<JobRecord>, limit: usize, floor: Option<JobId>) -> Self {
+        let next = match jobs.last() {
+            Some(last) if jobs.len() >= limit => Some(last.id),
+            _ => floor,
+        };
+        Found { jobs, next }
+    }
+}
+
 impl Default for Page {
     fn default() -> Self {
         Page::first(50)

@@ -19,6 +19,7 @@ mod tenant;
 pub mod text;
 
 // Where it is kept.
+pub mod activity;
 pub mod fair;
 pub mod health;
 pub mod memory;
@@ -31,9 +32,11 @@ mod context;
 mod finish;
 mod handler;
 pub mod lifecycle;
+mod logs;
 mod maintenance;
 mod run;
 mod submit;
+mod trace;
 mod worker;
 
 // What keeps it from other eyes.
@@ -45,14 +48,19 @@ mod access;
 mod bulk;
 pub mod edit;
 pub mod failures;
+mod feed;
 mod lookup;
+mod observe;
 mod replay;
 mod service;
 mod spawn;
+mod usage;
 mod watch;
+mod webhook;
 mod why;
 
 pub use access::{ApiKey, NewApiKey, Right, Rights, SecretHash};
+pub use activity::{Activity, Backlog, Histogram, Point, Span, Sums, Totals};
 #[cfg(feature = "encryption")]
 pub use async_trait::async_trait;
 pub use bulk::{Bulk, BulkAction, BulkId, BulkOptions, BulkProgress, BulkState, FailingLimit, Preview};
@@ -64,13 +72,18 @@ pub use crypt::{DataKey, Encryption, EnvKeys, Envelope, FileKeys, KeyOf, KeyProv
 pub use edit::Edit;
 pub use error::{BadItem, Error, ErrorKind, InvalidInput, JobError, Reason};
 pub use failures::{FAILURES_LOOKED_AT, FailureGroup, Signature, normalise, signature};
+pub use feed::{Feed, FeedEvent};
 pub use filter::{InputTerm, JobFilter};
 pub use handler::{HandlerOptions, JobHandler};
+pub use health::{Health, NodeHealth, PoolUse, Vitals};
 pub use id::{ID_EPOCH, IdGenerator, JobId, MachineSlot};
 pub use job::{
-    BatchId, Callback, ClaimedJob, HistoryEntry, JobRecord, JobSpec, NewJob, Page, Progress, Replayed, Start, Status,
-    SubmitOptions, Unique, UniqueWithin,
+    BatchId, Callback, ClaimedJob, Found, HistoryEntry, JobRecord, JobSpec, NewJob, Page, Progress, Replayed, Start,
+    Status, SubmitOptions, Unique, UniqueWithin,
 };
+#[cfg(feature = "job-logs")]
+pub use logs::JobLogs;
+pub use logs::{LOG_BYTES, LOG_LINES, LogLevel, LogLine};
 pub use memory::MemoryStore;
 pub use payload::{MAX_DEPTH, Payload, dedupe_key};
 pub use priority::{Band, BandPolicy, BandShares, Priority};
@@ -81,11 +94,13 @@ pub use seal::KeyError;
 #[cfg(feature = "encryption")]
 pub use seal::Opener;
 pub use sensitive::Sensitive;
-pub use service::{Batch, Builder, CheckedOut, JobService, Operator};
+pub use service::{Batch, Builder, CheckedOut, JobService, Operator, SEARCHED_JOBS};
 pub use spawn::Spawned;
 pub use tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 pub use tokio_util::sync::CancellationToken;
+pub use usage::{Cost, USAGE_EVENTS_KEPT, USAGE_KEPT, USAGE_PAGE, UsageEvent, UsageRow, day_of};
 pub use watch::{JobEvent, JobView};
+pub use webhook::{NewWebhook, WEBHOOK_HANDLER, WEBHOOKS_MAX, Webhook, WebhookDelivery};
 pub use why::{Why, explain};
 
 /// Doors for tests of what comes from outside, which the service opens only behind a store.

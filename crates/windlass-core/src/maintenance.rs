@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::{JobError, Reason};
+use crate::observe::DEPTH_EVERY;
 use crate::store::{self, Claim, Fence, Finish, LeaseId, Survey, Transition};
 use crate::worker::Worker;
 
@@ -33,7 +34,7 @@ const HELD_EVERY: Duration = Duration::from_secs(10);
 /// still gets its turn.
 const CLEAN_STEPS: usize = 20;
 
-/// How often progress is saved. A watcher in this process sees it at once.
+/// How often progress and log lines are saved. A watcher in this process sees it at once.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 impl Worker {
@@ -90,12 +91,14 @@ impl Worker {
         }
         self.chores.lost.fetch_or(survey.lost, Ordering::AcqRel);
         self.chores.untidy.fetch_or(survey.untidy, Ordering::AcqRel);
+        self.chores.webhooks.store(survey.webhooks, Ordering::Release);
     }
 
-    /// Recovers, opens gates, expires and cleans, until the node stops.
+    /// Recovers, opens gates, expires, cleans and counts, until the node stops.
     pub(crate) async fn look_after(self: Arc<Self>) {
         let (mut recovered, mut tidied, mut cleaned, mut missing) = (None, None, None, None);
-        let (mut compared, mut held) = (None, None);
+        let (mut compared, mut held, mut sampled) = (None, None, None);
+        let mut sample_every = DEPTH_EVERY;
         let mut forgotten = HashMap::new();
         let missing_every = (self.config.handler_missing_after / 10).clamp(LOOK_EVERY, Duration::from_secs(60));
         let due = |last: &mut Option<Instant>, every: Duration| {
@@ -124,6 +127,9 @@ impl Worker {
             }
             if steps.is_ok() && due(&mut held, HELD_EVERY.min(self.config.held_snapshot_after)) {
                 steps = self.look_for_held_snapshots().await;
+            }
+            if steps.is_ok() && due(&mut sampled, sample_every) {
+                steps = self.sample_depth().await.map(|next| sample_every = next);
             }
             if let Err(error) = steps {
                 tracing::warn!(%error, "maintenance failed, trying again");
@@ -184,6 +190,7 @@ impl Worker {
             ran: Duration::ZERO,
             transition: Transition::Release,
             follow_up: None,
+            cost: None,
         };
         self.store.finish(node, overdue.iter().map(release).collect()).await?;
         self.jobs_are_ready();
@@ -215,7 +222,8 @@ impl Worker {
         if !self.config.maintenance || !self.chores.untidy.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        self.store.expire(STEP).await?;
+        let expired = self.store.expire(STEP).await?;
+        self.count_expired(expired);
         if self.store.open_gates(STEP).await? > 0 {
             self.jobs_are_ready();
         }
@@ -236,8 +244,9 @@ impl Worker {
         }
         if removed > 0 {
             tracing::debug!(jobs = removed, "removed ended jobs");
+            self.tally.cleaned(removed);
         }
-        Ok(())
+        self.clean_activity().await
     }
 
     /// Makes dead letters of jobs that have waited too long while no live node has their handler (RUN-12).
@@ -268,16 +277,17 @@ impl Worker {
                 } else {
                     Transition::Release
                 };
-                self.finish(&job, membership.node, Duration::ZERO, transition, None).await;
+                self.finish(&job, membership.node, Duration::ZERO, transition, None, None).await;
             }
         }
         Ok(())
     }
 
-    /// Saves progress now and then, until the node stops.
+    /// Saves progress and log lines now and then, until the node stops.
     pub(crate) async fn save_progress_now_and_then(self: Arc<Self>) {
         while !self.stopped.is_cancelled() {
             self.save_progress().await;
+            self.save_logs().await;
             tokio::select! {
                 () = tokio::time::sleep(PROGRESS_EVERY) => {}
                 () = self.stopped.cancelled() => {}

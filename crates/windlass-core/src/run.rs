@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use serde_json::value::RawValue;
+use tracing::Instrument;
 
 use crate::context::{Attempt, JobContext, Stop};
 use crate::error::{JobError, Reason};
@@ -19,10 +20,13 @@ use crate::handler::{CallbackInput, Registered};
 use crate::id::JobId;
 use crate::job::{Callback, ClaimedJob, JobSpec, NewJob, Start, Status};
 use crate::lifecycle::{Outcome, Rules, after_attempt, before_attempt};
+use crate::logs::in_job;
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 use crate::seal::{KeyError, Sealer};
 use crate::store::{Fence, Finish, NodeId, Transition};
+use crate::trace;
+use crate::usage::Cost;
 use crate::watch::{JobEvent, JobView};
 use crate::worker::Worker;
 
@@ -47,7 +51,7 @@ impl Worker {
         let rooms: Vec<Room> = jobs.iter().map(|job| Room::take(self, job)).collect();
         self.handlers.spawn(async move {
             for job in &jobs {
-                worker.finish(job, node, Duration::ZERO, Transition::Release, None).await;
+                worker.finish(job, node, Duration::ZERO, Transition::Release, None, None).await;
             }
             drop(rooms);
         });
@@ -59,16 +63,16 @@ impl Worker {
         let turned_away = self.turn_away(&job, &rules);
         let sealer = match self.open(&mut job, turned_away.as_ref()).await {
             Ok(sealer) => sealer,
-            Err(transition) => return self.finish(&job, node, Duration::ZERO, transition, None).await,
+            Err(transition) => return self.finish(&job, node, Duration::ZERO, transition, None, None).await,
         };
         if let Some(transition) = turned_away {
-            return self.finish(&job, node, Duration::ZERO, transition, sealer.as_ref()).await;
+            return self.finish(&job, node, Duration::ZERO, transition, sealer.as_ref(), None).await;
         }
         let handler = self.registry.get(&job.handler).expect("jobs without a handler were turned away").clone();
         let ctx = self.begin(job, node, rules.keep, sealer);
         let attempt = ctx.attempt_state().clone();
         self.tell_started(&attempt);
-        let outcome = self.attempt(&ctx, &handler).await;
+        let outcome = self.attempt(&ctx, &handler).instrument(attempt.span.clone()).await;
         if !self.ended(&attempt) {
             // It overran its grace and was written off; whatever it returns now comes too late.
             // (Or the job runs here a second time, after this node was declared dead; then there is nothing to count.)
@@ -77,8 +81,8 @@ impl Worker {
             return;
         }
         // What it reported last belongs to what is kept of it, and after its end nothing more is accepted.
-        if self.has_unsaved_progress(attempt.job.id) {
-            self.save_progress().await;
+        if self.has_unsaved_progress(attempt.job.id) || attempt.has_logged() {
+            ctx.flush().await;
         }
         let Some(outcome) = outcome else { return self.tell_completed(&attempt) };
         self.conclude(&attempt, &rules, outcome).await;
@@ -97,7 +101,10 @@ impl Worker {
     pub(crate) async fn conclude(&self, attempt: &Attempt, rules: &Rules, outcome: Outcome) {
         let ran = attempt.started.elapsed();
         let transition = after_attempt(&attempt.job, outcome, rules, ran, self.now(), rand::random());
-        self.finish(&attempt.job, attempt.node, ran, transition, attempt.sealer.as_ref()).await;
+        let (status, failed) = trace::end_of(&transition);
+        trace::record_end(&attempt.span, status, failed);
+        let (sealer, cost) = (attempt.sealer.as_ref(), attempt.cost());
+        self.finish(&attempt.job, attempt.node, ran, transition, sealer, cost).await;
     }
 
     /// Why a claimed job does not start here now, and what becomes of it instead.
@@ -146,7 +153,7 @@ impl Worker {
                 None => handler.code.run(ctx, input).await,
             }
         });
-        let mut code = pin!(code.catch_unwind());
+        let mut code = pin!(in_job(ctx, code.catch_unwind()));
         let result = tokio::select! {
             biased;
             result = &mut code => Some(result),
@@ -199,14 +206,15 @@ impl Worker {
         ran: Duration,
         transition: Transition,
         sealer: Option<&Sealer>,
+        cost: Option<Cost>,
     ) {
         let transition = sign(&job.handler, job.spec.sealed, sealer, transition);
         let open = sealer.map(|_| transition.clone());
-        let finish = self.finish_of(job, ran, transition, sealer);
+        let finish = self.finish_of(job, ran, transition, sealer, cost);
         let watch = self.suspect_watch(job);
         let (tenant, handler) = (job.tenant, job.handler.clone());
-        let ended =
-            Ended { node, finish, open, tenant, ordered: job.ordering_key.is_some(), handler, at: self.now(), watch };
+        let (ordered, priority, at) = (job.ordering_key.is_some(), job.priority, self.now());
+        let ended = Ended { node, finish, open, tenant, ordered, handler, priority, at, watch };
         self.finisher().finish(ended).await;
     }
 
@@ -217,6 +225,7 @@ impl Worker {
         ran: Duration,
         transition: Transition,
         sealer: Option<&Sealer>,
+        cost: Option<Cost>,
     ) -> Finish {
         let mut follow_up = self.follow_up(job, &transition, sealer);
         let transition = match sealer {
@@ -226,7 +235,8 @@ impl Worker {
             }
             None => transition,
         };
-        Finish { fence: Fence { job: job.id, lease: job.lease }, attempt: job.attempt(), ran, transition, follow_up }
+        let fence = Fence { job: job.id, lease: job.lease };
+        Finish { fence, attempt: job.attempt(), ran, transition, follow_up, cost }
     }
 
     /// The callback that an outcome asks for, as a job stored with it (ERR-5).
@@ -248,6 +258,7 @@ impl Worker {
             tenant: job.tenant,
             handler: job.handler.clone(),
             status: Status::Running,
+            attempt: job.attempt(),
             error: None,
             at: self.now(),
         });
@@ -261,11 +272,14 @@ impl Worker {
         if job.ordering_key.is_some() {
             self.jobs_are_ready();
         }
+        self.count_completed(attempt);
+        trace::record_end(&attempt.span, Status::Succeeded, false);
         self.watchers.event(|| JobEvent {
             job: job.id,
             tenant: job.tenant,
             handler: job.handler.clone(),
             status: Status::Succeeded,
+            attempt: job.attempt(),
             error: None,
             at: self.now(),
         });
@@ -372,7 +386,8 @@ fn callback_of(job: &ClaimedJob, transition: &Transition, id: JobId, queue: Stri
     let input = CallbackInput { input: raw(&job.payload)?, output, error };
     let payload = Payload::from_store(serde_json::to_string(&input).ok()?);
     let user = job.spec.user.clone();
-    let spec = JobSpec { parent: Some(job.id), callback: Some(which), user, ..JobSpec::default() };
+    let headers = trace::inherited(&job.spec.headers);
+    let spec = JobSpec { parent: Some(job.id), callback: Some(which), user, headers, ..JobSpec::default() };
     Some(NewJob {
         id,
         tenant: job.tenant,

@@ -4,12 +4,14 @@
 //! `crypt`. Without the feature `encryption` nothing is sealed, and sealed jobs wait for a node that can open them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use crate::error::JobError;
 use crate::id::JobId;
 use crate::job::{ClaimedJob, HistoryEntry, JobRecord, NewJob, Progress};
+use crate::logs::LogLine;
 use crate::payload::Payload;
 use crate::store::{self, Transition};
 use crate::tenant::TenantId;
@@ -75,6 +77,9 @@ pub(crate) enum Kind {
     Checkpoint = 3,
     Error = 4,
     Progress = 5,
+    Log = 6,
+    /// The secret of a webhook, sealed under the webhook's id.
+    Secret = 16,
 }
 
 /// What is shown of a text that cannot be opened here.
@@ -197,6 +202,21 @@ impl Seals {
         }
     }
 
+    /// Opens the log lines of a sealed job, and marks those that cannot be opened.
+    pub(crate) async fn open_lines(&self, tenant: TenantId, id: JobId, lines: &mut [LogLine]) {
+        for line in lines {
+            let opened = self.open_text(tenant, id, Kind::Log, &line.message).await;
+            line.message = opened.unwrap_or_else(|_| SEALED.to_owned());
+        }
+    }
+
+    /// Opens an error of a sealed job, if its keys can be had in time; else it stays marked.
+    pub(crate) async fn open_error_within(&self, at_most: Duration, tenant: TenantId, id: JobId, error: &mut JobError) {
+        if tokio::time::timeout(at_most, self.open_error(tenant, id, error)).await.is_err() {
+            error.details = None;
+        }
+    }
+
     /// An error of a sealed job has its text in its details; those that the engine wrote without keys have none.
     async fn open_error(&self, tenant: TenantId, id: JobId, error: &mut JobError) {
         let Some(sealed) = error.details.as_ref().and_then(|details| details.as_str()) else { return };
@@ -279,6 +299,10 @@ impl Sealer {
         error.message = SEALED.to_owned();
         error.details = Some(serde_json::Value::String(self.0.seal(job, Kind::Error, &text)));
         error
+    }
+
+    pub(crate) fn seal_line(&self, job: JobId, message: &str) -> String {
+        self.0.seal(job, Kind::Log, message)
     }
 
     pub(crate) fn seal_progress(&self, job: JobId, progress: Progress) -> Progress {

@@ -22,7 +22,7 @@ use crate::finish::Finisher;
 use crate::handler::{Function, HandlerOptions, JobHandler, Registry, Typed};
 use crate::health::HeldSnapshot;
 use crate::id::JobId;
-use crate::job::{BatchId, ClaimedJob, HistoryEntry, JobRecord, NewJob, Page, Status, SubmitOptions};
+use crate::job::{BatchId, ClaimedJob, Found, HistoryEntry, JobRecord, NewJob, Page, Status, SubmitOptions};
 use crate::lifecycle::Outcome;
 use crate::lookup::Lookups;
 use crate::payload::{Payload, dedupe_key};
@@ -35,6 +35,7 @@ use crate::store::{
 };
 use crate::submit::{BornLeased, Submitter, Wanted, check_name, prepare};
 use crate::tenant::{OperatorRight, Scope, SecurityContext, TenantId};
+use crate::trace;
 use crate::watch::{JobEvent, JobView, Watchers};
 use crate::why::{Why, explain};
 use crate::worker::Worker;
@@ -237,7 +238,9 @@ impl JobService {
         let wanted = Wanted { handler, queue, payload, options };
         let Some(sealer) = sealer else {
             let content_key = |handler: &str, tenant, payload: &Payload| dedupe_key(handler, Some(tenant), payload);
-            return Ok(prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?);
+            let mut job = prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?;
+            trace::carry(&mut job.spec.headers);
+            return Ok(job);
         };
         let mut keyed = Ok(());
         let content_key = |handler: &str, tenant: TenantId, payload: &Payload| {
@@ -250,6 +253,7 @@ impl JobService {
         };
         let mut job = prepare(ctx, worker.next_id(), wanted, self.limits(), worker.now(), content_key)?;
         keyed?;
+        trace::carry(&mut job.spec.headers);
         sealer.seal_new(&mut job);
         Ok(job)
     }
@@ -392,6 +396,23 @@ impl JobService {
         Ok(records)
     }
 
+    /// A page of the caller's jobs, newest first, for people and other callers who wait: of however many jobs, only the
+    /// newest [`SEARCHED_JOBS`] candidates are looked at, and the answer says where to go on. Pages by keyset only.
+    pub async fn search(&self, ctx: &SecurityContext, filter: &JobFilter, page: Page) -> Result<Found, Error> {
+        self.search_within(ctx.scope(), filter, page).await
+    }
+
+    async fn search_within(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Found, Error> {
+        self.limits().check_page(page)?;
+        self.limits().check_filter(filter)?;
+        if page.offset > 0 {
+            return Err(InvalidInput::new("offset", "a search pages by keyset only").into());
+        }
+        let mut found = self.0.worker.store.search(scope, filter, page, SEARCHED_JOBS).await?;
+        self.0.worker.seals.open_records(&mut found.jobs).await;
+        Ok(found)
+    }
+
     /// How many of the caller's jobs are in each status.
     pub async fn counts(&self, ctx: &SecurityContext) -> Result<Counts, Error> {
         Ok(self.0.worker.store.counts(ctx.scope()).await?)
@@ -440,6 +461,7 @@ impl JobService {
                 }
             }
             CancelReply::Canceled => {
+                self.count_canceled(ctx, id).await;
                 worker.watchers.show(id, || JobView {
                     status: Status::Canceled,
                     progress: None,
@@ -676,7 +698,7 @@ impl JobService {
                 }
                 Err(error) => {
                     let transition = crate::run::unopened(&job, &error, worker.config.key_retry, rand::random());
-                    worker.finish(&job, membership.node, Duration::ZERO, transition, None).await;
+                    worker.finish(&job, membership.node, Duration::ZERO, transition, None, None).await;
                 }
             }
         }
@@ -700,6 +722,7 @@ impl JobService {
         if !worker.ended(&attempt) {
             return Err(Error::LeaseLost(attempt.job.id));
         }
+        job.context.flush().await;
         let mut views = worker.watchers.watch(attempt.job.id);
         worker.conclude(&attempt, &worker.rules(&attempt.job), outcome).await;
         worker.finisher().flush().await;
@@ -754,8 +777,10 @@ impl JobService {
             self.drain(worker.config.grace + Duration::from_millis(500)).await;
         }
         worker.save_progress().await;
+        worker.save_logs().await;
         worker.finisher().flush().await;
         worker.stopped.cancel();
+        worker.save_activity_before_the_end().await;
         // What still runs (a blocked thread) is released with the node, which costs it nothing.
         let node = worker.membership().node;
         worker.leave(node).await;
@@ -792,7 +817,16 @@ impl JobService {
     pub(crate) fn worker(&self) -> &Arc<Worker> {
         &self.0.worker
     }
+
+    /// Counts a waiting job that was canceled, under its handler.
+    async fn count_canceled(&self, ctx: &SecurityContext, id: JobId) {
+        let record = self.0.lookups.get(ctx.scope(), id).await.ok().flatten();
+        self.0.worker.count_canceled(ctx.tenant, record.as_ref());
+    }
 }
+
+/// Candidates that a search looks at for one page: some ten milliseconds of a database's time.
+pub const SEARCHED_JOBS: usize = 10_000;
 
 /// The jobs of one bulk submit.
 #[derive(Clone, Debug)]
@@ -953,7 +987,11 @@ impl Builder {
         runtimes.heartbeat = Some(start_engine(&worker));
         let local = LocalJobs::start(&worker.config, &handlers);
         let inner = Inner {
-            submitter: Submitter::start(worker.store.clone(), worker.clone() as Arc<dyn BornLeased>),
+            submitter: Submitter::start(
+                worker.store.clone(),
+                worker.clone() as Arc<dyn BornLeased>,
+                worker.tally.clone(),
+            ),
             lookups: Lookups::start(worker.store.clone()),
             local,
             bulks: Bulks::default(),
@@ -979,6 +1017,7 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     let finisher = Finisher::start(
         worker.store.clone(),
         worker.watchers.clone(),
+        worker.tally.clone(),
         move |node| is_current.upgrade().is_some_and(|worker| worker.membership().node == node),
         move || {
             if let Some(worker) = on_ready.upgrade() {
@@ -992,10 +1031,13 @@ fn start_engine(worker: &Arc<Worker>) -> std::thread::JoinHandle<()> {
     tokio::spawn(worker.clone().survey_now_and_then());
     tokio::spawn(worker.clone().look_after());
     tokio::spawn(worker.clone().save_progress_now_and_then());
+    tokio::spawn(worker.clone().save_activity_now_and_then());
     tokio::spawn(worker.clone().hear_others());
     tokio::spawn(worker.clone().save_key_uses());
+    tokio::spawn(worker.clone().read_feed_when_wanted());
     if worker.config.maintenance {
         tokio::spawn(worker.clone().promote_when_due());
+        tokio::spawn(worker.clone().dispatch_webhooks());
     }
     if worker.config.workers {
         tokio::spawn(worker.clone().claim_and_start());
@@ -1089,6 +1131,11 @@ impl Operator {
         let mut records = self.0.worker().store.list(self.1, filter, page).await?;
         self.0.worker().seals.open_records(&mut records).await;
         Ok(records)
+    }
+
+    /// A page of every tenant's jobs, as [`JobService::search`].
+    pub async fn search(&self, filter: &JobFilter, page: Page) -> Result<Found, Error> {
+        self.0.search_within(self.1, filter, page).await
     }
 
     /// How many jobs are in each status.

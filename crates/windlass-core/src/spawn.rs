@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
@@ -19,6 +20,7 @@ use crate::context::{Attempt, AttemptLink, JobContext, Stop};
 use crate::error::{Error, JobError, Reason};
 use crate::id::JobId;
 use crate::job::{ClaimedJob, JobRecord, JobSpec, Progress, Status};
+use crate::logs::LogLevel;
 use crate::payload::Payload;
 use crate::priority::Priority;
 use crate::store::{CancelReply, Finish, LeaseId, NodeId, Store, Transition};
@@ -96,6 +98,13 @@ impl AttemptLink for LocalLink {
         *self.0.lock() = Some(progress);
     }
 
+    /// A job that is kept nowhere keeps no lines.
+    fn log(&self, _: &Attempt, _: LogLevel, _: String) {}
+
+    fn flush<'a>(&'a self, _: &'a Attempt) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     fn checkpoint_bytes(&self) -> usize {
         usize::MAX
     }
@@ -103,7 +112,7 @@ impl AttemptLink for LocalLink {
     fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
         let transition = Transition::Succeed { output: Some(output), keep: Duration::ZERO };
         let ran = attempt.started.elapsed();
-        Finish { fence: attempt.fence(), attempt: attempt.job.attempt(), ran, transition, follow_up: None }
+        Finish { fence: attempt.fence(), attempt: attempt.job.attempt(), ran, transition, follow_up: None, cost: None }
     }
 }
 
@@ -147,7 +156,7 @@ impl LocalJobs {
         let link = Arc::new(LocalLink::default());
         // Nothing of it is written anywhere, so nothing is sealed.
         let job = local_job(ctx, id, name, now());
-        let context = JobContext::new(job, NodeId(0), Duration::ZERO, link.clone(), None);
+        let context = JobContext::new(job, NodeId(0), Duration::ZERO, link.clone(), None, tracing::Span::none());
         let state = State { status: Status::Pending, error: None, started_at: None, finished_at: None };
         let job = Arc::new(LocalJob { context, link, state: Mutex::new(state) });
         self.shard(id).lock().by_id.insert(id, job.clone());

@@ -8,17 +8,21 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{ApiKey, SecretHash};
+use crate::activity::{Addition, Resolution, Slice, Waiting};
 use crate::clock::Timestamp;
 use crate::edit::Edit;
 use crate::error::{InvalidInput, JobError};
 use crate::failures::{Failing, failing_by_lists};
 use crate::filter::JobFilter;
-use crate::health::{Checkup, Finding, HeldSnapshot};
+use crate::health::{Checkup, Finding, HeldSnapshot, Vitals};
 use crate::id::{JobId, MachineSlot};
-use crate::job::{ClaimedJob, HistoryEntry, JobRecord, NewJob, Page, Progress, Status};
+use crate::job::{ClaimedJob, Found, HistoryEntry, JobRecord, NewJob, Page, Progress, Status};
+use crate::logs::{LogLevel, LogLine};
 use crate::payload::Payload;
 use crate::quota::{Quota, QuotaExceeded, Quotas, TenantUse};
 use crate::tenant::{Scope, TenantId};
+use crate::usage::{Cost, UsageEvent, UsageRow};
+use crate::webhook::Webhook;
 
 /// The durable half of Windlass. Every method is atomic: it happened, or it did not, or the error says
 /// [`Error::Unknown`]. Times come from the store's clock, never from the caller's.
@@ -81,6 +85,10 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps the latest progress of each job, fenced. Answers in order: false means the fence is lost.
     async fn report_progress(&self, node: NodeId, reports: Vec<ProgressReport>) -> Result<Vec<bool>>;
 
+    /// Keeps log lines of each job, fenced; of a job the newest [`LOG_LINES`](crate::LOG_LINES). A line whose number
+    /// under its lease is kept already is not kept twice. Answers in order: false means the fence is lost.
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>>;
+
     /// Keeps a checkpoint, fenced. False means the fence is lost.
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool>;
 
@@ -94,6 +102,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// Jobs that pass the filter, newest first.
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>>;
+
+    /// The same, but looks only at the newest `look_at` candidates, so that a page for something rare costs as much as
+    /// any other. Candidates are the jobs of the scope, or those in a wanted status where these are kept apart. The
+    /// page's offset does not count.
+    async fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Result<Found> {
+        let _ = look_at;
+        let jobs = self.list(scope, filter, Page { offset: 0, ..page }).await?;
+        Ok(Found::new(jobs, page.limit, None))
+    }
 
     /// How many jobs pass the filter, counted up to `cap`: for previews, so never more than someone asked for.
     async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
@@ -118,6 +135,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Everything that happened to a job, oldest first; empty if there is none.
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>>;
+
+    /// The log lines of a job that come after a sequence, oldest first; none if it is not there.
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>>;
 
     /// How many jobs are in each status. Ended ones are counted as they end and stay counted after they are purged.
     async fn counts(&self, scope: Scope) -> Result<Counts>;
@@ -175,6 +195,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// What of a tenant is limited. Asked for every submitted job: answered from memory, as last heard.
     fn limited(&self, tenant: TenantId) -> Limited;
+
+    // ---- what jobs cost (OPS-6); attempts record it with their finish
+
+    /// Records a cost of a job, whatever its status, with an audit entry `COST_RECORDED`. False if it is not there.
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool>;
+
+    /// The costs from one day to another (as `2026-11-16`), both included; by day, tenant and handler.
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>>;
+
+    /// The costs one by one, with a sequence above `after`, in its order, at most `limit`. What was committed before an
+    /// answer is in it or has a higher sequence than all of it.
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>>;
 
     // ---- keys of sealed jobs (SEC-2); a store sees only wrapped ones
 
@@ -249,6 +281,66 @@ pub trait Store: Send + Sync + 'static {
         Err(Error::Refused("this store keeps no settings".into()))
     }
 
+    // ---- status events of every node (OPS-8), and who is told of them
+
+    /// Has status events kept for so long from now on: every change that [`Store::finish`], a cancel, a replay, a
+    /// recovery or an expiry brings, with the change itself. Other processes follow within about a second. While nobody
+    /// wants them, none are kept and nothing is done.
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        let _ = time;
+        Err(Error::Refused("this store keeps no status events".into()))
+    }
+
+    /// The largest sequence that was given out, 0 if none was.
+    async fn feed_end(&self) -> Result<u64> {
+        Err(Error::Refused("this store keeps no status events".into()))
+    }
+
+    /// The first `limit` status events that are asked for, in order. They are kept for an hour, the newest
+    /// [`FEED_EVENTS_KEPT`] at most. A change may be seen before one of a lower sequence; a sequence may stay without one.
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        let _ = (ask, limit);
+        Err(Error::Refused("this store keeps no status events".into()))
+    }
+
+    /// Keeps a webhook, made now by its `created_by`, with an audit entry `WEBHOOK_ADDED`.
+    async fn add_webhook(&self, record: WebhookRecord) -> Result<Webhook> {
+        let _ = record;
+        Err(Error::Refused("this store keeps no webhooks".into()))
+    }
+
+    /// The webhooks of the scope, oldest first.
+    async fn webhooks(&self, scope: Scope) -> Result<Vec<WebhookRecord>> {
+        let _ = scope;
+        Ok(Vec::new())
+    }
+
+    /// Pauses a webhook or lets it go on, with an audit entry `WEBHOOK_PAUSED` or `WEBHOOK_RESUMED` where that changes
+    /// anything. False if the scope has none with this id.
+    async fn pause_webhook(&self, scope: Scope, id: &str, paused: bool, by: &str) -> Result<bool> {
+        let _ = (scope, id, paused, by);
+        Err(Error::Refused("this store keeps no webhooks".into()))
+    }
+
+    /// Removes a webhook, with an audit entry `WEBHOOK_REMOVED`. False if the scope has none with this id.
+    async fn remove_webhook(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        let _ = (scope, id, by);
+        Err(Error::Refused("this store keeps no webhooks".into()))
+    }
+
+    /// Takes the lead called `name` for so long, or renews it; `None` while another node has it. Each node that takes it
+    /// from another begins a new term.
+    async fn lead(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lead>> {
+        let _ = (name, node, time);
+        Ok(None)
+    }
+
+    /// Keeps how far a lead has come, if its term is still the last. False if it is not.
+    async fn advance_lead(&self, name: &str, term: u64, cursor: u64) -> Result<bool> {
+        let _ = (name, term, cursor);
+        Ok(false)
+    }
+
     // ---- maintenance: every step is bounded, repeatable, and safe on several nodes at once
 
     /// What there is to do, in one look: so that an idle node asks one question instead of one per step. A wrong yes
@@ -257,7 +349,9 @@ pub trait Store: Send + Sync + 'static {
     /// tell, everything may have work.
     async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {
         let _ = lease;
-        Ok(Survey { pauses: self.pauses().await?, ready: !queues.is_empty(), due: true, lost: true, untidy: true })
+        let webhooks = !self.webhooks(Scope::ENGINE).await?.is_empty();
+        let pauses = self.pauses().await?;
+        Ok(Survey { pauses, ready: !queues.is_empty(), due: true, lost: true, untidy: true, webhooks })
     }
 
     /// Makes due jobs ready, at most `limit`.
@@ -274,7 +368,8 @@ pub trait Store: Send + Sync + 'static {
     /// pause that is over. Repairs what a crash between finish and release left behind. At most `limit`.
     async fn open_gates(&self, limit: usize) -> Result<usize>;
 
-    /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many.
+    /// Removes ended jobs whose time is over, at most `limit`, and their side rows. Answers how many. Also old costs:
+    /// [`USAGE_EVENTS_KEPT`](crate::USAGE_EVENTS_KEPT), [`USAGE_KEPT`](crate::USAGE_KEPT).
     async fn clean(&self, limit: usize) -> Result<usize>;
 
     /// What keeps the store from removing dead rows, longer than this. Nothing where there is no such thing.
@@ -287,6 +382,52 @@ pub trait Store: Send + Sync + 'static {
     async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
         let _ = checkup;
         Ok(Vec::new())
+    }
+
+    // ---- the past, for charts: counts that nodes add up, kept in buckets. Losing some costs a chart, never a job
+
+    /// Adds what happened at `at` to the bucket of each [`Resolution`].
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        let _ = (at, additions);
+        Ok(())
+    }
+
+    /// What is kept in buckets that begin at `from` or later: of a tenant's own jobs, or of all tenants' together. In any
+    /// order.
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        let _ = (scope, resolution, from);
+        Ok(Vec::new())
+    }
+
+    /// Counts all jobs by status for the present bucket of each [`Resolution`], unless somebody has, or nothing has
+    /// changed for less than [`DEPTH_HOLDS`](crate::activity::DEPTH_HOLDS). Several nodes may ask at once. Reads what
+    /// waits and runs, no ended job.
+    async fn sample_depth(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What [`Store::sample_depth`] saw since `from`, oldest first.
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        let _ = (resolution, from);
+        Ok(Vec::new())
+    }
+
+    /// Removes buckets whose time is over ([`Resolution::keep`]), at most `limit` rows. Answers how many.
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        let _ = limit;
+        Ok(0)
+    }
+
+    /// What waits and runs by queue and handler (BEY-14): exact while few jobs wait, and estimated from a sample of
+    /// chunks where they are many. One handler may be there once for each queue.
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        let _ = scope;
+        Ok(Vec::new())
+    }
+
+    /// How the store is: what people watch while it works. Cheap enough for every few seconds.
+    async fn vitals(&self) -> Result<Vitals> {
+        Ok(Vitals::default())
     }
 
     /// Waits until something may have become ready through another process, or for ever. A hint: it may be late or
@@ -480,6 +621,8 @@ pub struct Survey {
     pub lost: bool,
     /// Whether jobs may have expired, or gates may be open.
     pub untidy: bool,
+    /// Whether there are webhooks to tell of events.
+    pub webhooks: bool,
 }
 
 /// What a node can take.
@@ -521,6 +664,8 @@ pub struct Finish {
     pub transition: Transition,
     /// A job to store in the same transaction, if this one is accepted: a callback (ERR-5).
     pub follow_up: Option<Box<NewJob>>,
+    /// What the attempt has cost, recorded in the same transaction if this is accepted, whatever becomes of the job.
+    pub cost: Option<Cost>,
 }
 
 /// What becomes of a job after an attempt.
@@ -620,6 +765,30 @@ pub struct ProgressReport {
     pub fence: Fence,
     /// What to keep.
     pub progress: Progress,
+}
+
+/// What an attempt has said since its last report.
+#[derive(Clone, Debug)]
+pub struct LogReport {
+    /// The job and the lease.
+    pub fence: Fence,
+    /// The number of the attempt.
+    pub attempt: u16,
+    /// In the order of their numbers.
+    pub lines: Vec<NewLine>,
+}
+
+/// A log line on its way into a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLine {
+    /// The how manieth line under its lease, from 1. Numbers that are missing are lines that were dropped.
+    pub number: u64,
+    /// When it was said.
+    pub at: Timestamp,
+    /// How serious it is.
+    pub level: LogLevel,
+    /// What it says.
+    pub message: String,
 }
 
 /// How many jobs are in each status.
@@ -765,7 +934,8 @@ pub struct AuditEntry {
     /// In which tenant; none for the whole installation.
     pub tenant: Option<TenantId>,
     /// What: `JOB_SUBMITTED`, `JOB_EDITED`, `JOB_CANCELED`, `JOB_EXHAUSTED_RETRIES`, `JOB_REPLAYED`, `JOB_PURGED`,
-    /// `PAUSED`, `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `JOB_SUCCEEDED`, `KEY_CREATED`, `KEY_REVOKED`, …
+    /// `PAUSED`, `RESUMED`, `QUOTA_SET`, `QUOTA_CLEARED`, `COST_RECORDED`, `JOB_SUCCEEDED`, `KEY_CREATED`,
+    /// `KEY_REVOKED`, `WEBHOOK_ADDED`, `WEBHOOK_PAUSED`, `WEBHOOK_RESUMED`, `WEBHOOK_REMOVED`, …
     pub action: String,
     /// On what: a job id, a pause target, a filter.
     pub target: String,
@@ -823,6 +993,78 @@ pub struct ApiKeyRecord {
     pub key: ApiKey,
     /// The hash of its secret.
     pub hash: SecretHash,
+}
+
+/// Status events kept at most: a quarter of an hour of a hundred a second.
+pub const FEED_EVENTS_KEPT: u64 = 100_000;
+
+/// How long status events are kept.
+pub const FEED_KEPT_FOR: Duration = Duration::from_secs(3_600);
+
+/// Which status events to read: those after a sequence, and those in gaps below it (first and last of each).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeedAsk {
+    /// After this one.
+    pub after: u64,
+    /// And these, both ends included.
+    pub gaps: Vec<(u64, u64)>,
+}
+
+impl FeedAsk {
+    /// Whether a sequence is asked for.
+    pub fn covers(&self, sequence: u64) -> bool {
+        sequence > self.after || self.gaps.iter().any(|(first, last)| (*first..=*last).contains(&sequence))
+    }
+}
+
+/// A status event as a store keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedRow {
+    /// Its place in the feed.
+    pub sequence: u64,
+    /// The job.
+    pub job: JobId,
+    /// Where it came to be.
+    pub status: Status,
+    /// The number of the attempt that ended, or of those before where none did.
+    pub attempt: u16,
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// What the job is; `None` if it is gone.
+    pub of: Option<FeedJob>,
+}
+
+/// What a status event tells of its job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedJob {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What runs it.
+    pub handler: String,
+    /// Whether its error is sealed.
+    pub sealed: bool,
+    /// What went wrong, for a retry or a dead letter.
+    pub error: Option<JobError>,
+}
+
+/// A webhook as a store keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WebhookRecord {
+    /// The webhook.
+    pub webhook: Webhook,
+    /// The secret that signs, as a JSON string or its envelope.
+    pub secret: Payload,
+    /// Whether the secret is sealed.
+    pub sealed: bool,
+}
+
+/// The lead of one node in something that only one may do at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lead {
+    /// Counts up with every change of node.
+    pub term: u64,
+    /// How far it has come; `None` before the first [`Store::advance_lead`].
+    pub cursor: Option<u64>,
 }
 
 /// What a promotion did.

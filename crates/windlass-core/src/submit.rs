@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, oneshot};
 
+use crate::activity::{Tally, names_of, stored};
 use crate::clock::Timestamp;
 use crate::config::{Limits, check_text};
 use crate::error::{Error, InvalidInput};
@@ -202,12 +203,13 @@ pub(crate) struct Reservation {
 
 impl Submitter {
     /// Starts the writers on the current runtime.
-    pub(crate) fn start(store: Arc<dyn Store>, local: Arc<dyn BornLeased>) -> Self {
+    pub(crate) fn start(store: Arc<dyn Store>, local: Arc<dyn BornLeased>, tally: Arc<Tally>) -> Self {
         let (entries, waiting) = mpsc::channel(WAITING_SUBMITS);
         let writers = store.writers().max(1);
         let line = Arc::new(WriteLine { waiting: Mutex::new(waiting), callers: Callers::new(writers) });
         for _ in 0..writers {
-            tokio::spawn(write_entries(store.clone(), local.clone(), line.clone()));
+            let writer = Writer { store: store.clone(), local: local.clone(), tally: tally.clone() };
+            tokio::spawn(write_entries(writer, line.clone()));
         }
         Submitter { entries }
     }
@@ -220,10 +222,17 @@ impl Submitter {
     }
 }
 
-async fn write_entries(store: Arc<dyn Store>, local: Arc<dyn BornLeased>, line: Arc<WriteLine>) {
+/// What a write needs.
+struct Writer {
+    store: Arc<dyn Store>,
+    local: Arc<dyn BornLeased>,
+    tally: Arc<Tally>,
+}
+
+async fn write_entries(writer: Writer, line: Arc<WriteLine>) {
     while let Some(entries) = line.gather().await {
         let callers = entries.len();
-        write(&*store, &*local, entries).await;
+        write(&writer, entries).await;
         line.callers.left(callers);
     }
 }
@@ -296,17 +305,18 @@ impl Callers {
 }
 
 /// Stores the jobs of several callers and answers each.
-async fn write(store: &dyn Store, local: &dyn BornLeased, entries: Vec<Entry>) {
+async fn write(writer: &Writer, entries: Vec<Entry>) {
     let mut alone = Vec::new();
-    write_together(store, local, entries, &mut alone).await;
+    write_together(writer, entries, &mut alone).await;
     for entry in alone {
-        write_together(store, local, vec![entry], &mut Vec::new()).await;
+        write_together(writer, vec![entry], &mut Vec::new()).await;
     }
 }
 
 /// Stores the jobs of several callers in one write. Where the quota of a tenant does not allow all of them, only callers
 /// of that tenant are refused, and of those only the ones that do not fit, or that shall be tried alone.
-async fn write_together(store: &dyn Store, local: &dyn BornLeased, entries: Vec<Entry>, alone: &mut Vec<Entry>) {
+async fn write_together(writer: &Writer, entries: Vec<Entry>, alone: &mut Vec<Entry>) {
+    let store = &writer.store;
     let mut waiting = entries;
     // Each round has fewer callers than the one before.
     while !waiting.is_empty() {
@@ -318,7 +328,7 @@ async fn write_together(store: &dyn Store, local: &dyn BornLeased, entries: Vec<
             false => Vec::new(),
         };
         let (callers, jobs): (Vec<_>, Vec<_>) = waiting.into_iter().map(|e| ((e.jobs.len(), e.reply), e.jobs)).unzip();
-        match store_jobs(store, local, jobs.into_iter().flatten().collect()).await {
+        match store_jobs(writer, jobs.into_iter().flatten().collect()).await {
             Err(store::Error::QuotaExceeded(over)) if limited => {
                 let entries = callers.into_iter().zip(again).map(|((_, reply), jobs)| Entry { jobs, reply });
                 waiting = refuse_some(entries.collect(), &over, alone);
@@ -328,8 +338,9 @@ async fn write_together(store: &dyn Store, local: &dyn BornLeased, entries: Vec<
     }
 }
 
-/// Stores jobs, and starts here what may start here.
-async fn store_jobs(store: &dyn Store, local: &dyn BornLeased, jobs: Vec<NewJob>) -> store::Result<Vec<Submitted>> {
+/// Stores jobs, counts them, and starts here what may start here.
+async fn store_jobs(writer: &Writer, jobs: Vec<NewJob>) -> store::Result<Vec<Submitted>> {
+    let Writer { store, local, tally } = writer;
     let reservation = local.reserve(&jobs);
     let lease = reservation.as_ref().map(|r| (r.node, r.lease));
     // Only what starts here is needed again after the write.
@@ -338,7 +349,11 @@ async fn store_jobs(store: &dyn Store, local: &dyn BornLeased, jobs: Vec<NewJob>
         None => Vec::new(),
     };
     let elsewhere = Elsewhere::of(&jobs, lease.is_some());
+    let names = names_of(&jobs);
     let answer = store.submit(Submit { jobs, lease }).await;
+    if let Ok(answers) = &answer {
+        tally.submitted(stored(&names, answers));
+    }
     if let Some(reservation) = reservation {
         local.start(reservation, if answer.is_ok() { here } else { Vec::new() });
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use foldhash::HashMap;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::clock::Timestamp;
@@ -21,8 +21,8 @@ use crate::seal::Seals;
 use crate::store::Store;
 use crate::tenant::{Scope, TenantId};
 
-/// A change of a job's status, seen by the process that caused it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A change of a job's status.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct JobEvent {
     /// The job.
@@ -33,9 +33,11 @@ pub struct JobEvent {
     pub handler: String,
     /// Where it is now.
     pub status: Status,
+    /// The number of the attempt that runs or has ended, or of those before where none did.
+    pub attempt: u16,
     /// What went wrong, if something did.
     pub error: Option<JobError>,
-    /// When, by the store's clock as this process knows it.
+    /// When, by the store's clock.
     pub at: Timestamp,
 }
 

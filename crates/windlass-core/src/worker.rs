@@ -7,19 +7,24 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::KeyCheck;
+use crate::activity::Tally;
 use crate::clock::Timestamp;
 use crate::config::{Config, DEFAULT_QUEUE};
 use crate::context::{Attempt, AttemptLink, JobContext, Stop};
+use crate::feed::Feeds;
 use crate::finish::Finisher;
 use crate::handler::Registry;
 use crate::health::HeldSnapshot;
 use crate::id::{IdGenerator, JobId};
 use crate::job::{ClaimedJob, NewJob, Progress};
+use crate::logs::{LogLevel, Unsaved};
+use crate::observe::Seen;
 use crate::payload::Payload;
 use crate::priority::BandShares;
 use crate::run::cut_output;
@@ -39,6 +44,11 @@ pub(crate) struct Worker {
     pub(crate) seals: Seals,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) api_keys: KeyCheck,
+    /// What this process has done.
+    pub(crate) tally: Arc<Tally>,
+    /// How the installation was, as last seen; whoever asks meanwhile waits for the same look.
+    pub(crate) seen: tokio::sync::Mutex<Option<Seen>>,
+    pub(crate) feeds: Feeds,
     pub(crate) finisher: OnceLock<Finisher>,
     /// Where handlers run.
     pub(crate) handlers: tokio::runtime::Handle,
@@ -50,6 +60,8 @@ pub(crate) struct Worker {
     in_use: HashMap<String, AtomicUsize>,
     running: Mutex<HashMap<JobId, Arc<Attempt>>>,
     progress: Mutex<HashMap<JobId, ProgressReport>>,
+    /// What attempts have said that is not saved yet.
+    pub(crate) logs: Unsaved,
     pauses: RwLock<Pauses>,
     /// The suspect that is being watched, if any: no other suspect starts meanwhile.
     suspect: Mutex<Option<(JobId, Instant)>>,
@@ -84,6 +96,8 @@ pub(crate) struct Worker {
 pub(crate) struct Chores {
     pub(crate) lost: AtomicBool,
     pub(crate) untidy: AtomicBool,
+    /// Whether there are webhooks to tell of events.
+    pub(crate) webhooks: AtomicBool,
 }
 
 /// Who this process is in the store. A node that was declared dead becomes another one.
@@ -134,6 +148,7 @@ impl Worker {
         let membership = Membership::register(&*store, &config, &registry).await?;
         let limited = registry.iter().filter(|(_, handler)| handler.options.concurrency.is_some());
         let in_use = limited.map(|(id, _)| (id.to_owned(), AtomicUsize::new(0))).collect();
+        let tally = Arc::new(Tally::new(&registry.ids()));
         let worker = Arc::new_cyclic(|this| Worker {
             this: this.clone(),
             slots: Slots(AtomicUsize::new(config.concurrency)),
@@ -144,12 +159,16 @@ impl Worker {
             config,
             watchers: Watchers::new(),
             api_keys: KeyCheck::default(),
+            tally,
+            seen: tokio::sync::Mutex::default(),
+            feeds: Feeds::default(),
             finisher: OnceLock::new(),
             handlers,
             membership: RwLock::new(Arc::new(membership)),
             in_use,
             running: Mutex::default(),
             progress: Mutex::default(),
+            logs: Unsaved::default(),
             pauses: RwLock::default(),
             suspect: Mutex::default(),
             bands: Mutex::default(),
@@ -339,7 +358,9 @@ impl Worker {
         keep: Duration,
         sealer: Option<Sealer>,
     ) -> JobContext {
-        let ctx = JobContext::new(job, node, keep, self.clone(), sealer);
+        self.count_started(&job);
+        let span = crate::trace::span_of(&job);
+        let ctx = JobContext::new(job, node, keep, self.clone(), sealer, span);
         self.running.lock().insert(ctx.job_id(), ctx.attempt_state().clone());
         ctx
     }
@@ -524,6 +545,23 @@ impl AttemptLink for Worker {
         self.progress.lock().insert(attempt.job.id, ProgressReport { fence: attempt.fence(), progress });
     }
 
+    fn log(&self, attempt: &Attempt, level: LogLevel, message: String) {
+        let message = match &attempt.sealer {
+            Some(sealer) => sealer.seal_line(attempt.job.id, &message),
+            None => message,
+        };
+        self.logs.push(attempt, self.now(), level, message);
+    }
+
+    fn flush<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            if self.has_unsaved_progress(attempt.job.id) {
+                self.save_progress().await;
+            }
+            self.save_logs_of(attempt.fence()).await;
+        })
+    }
+
     fn checkpoint_bytes(&self) -> usize {
         self.config.limits.payload_bytes
     }
@@ -531,7 +569,8 @@ impl AttemptLink for Worker {
     fn success(&self, attempt: &Attempt, output: Payload) -> Finish {
         let output = Some(cut_output(output, self.config.limits.output_bytes));
         let transition = Transition::Succeed { output, keep: attempt.keep };
-        self.finish_of(&attempt.job, attempt.started.elapsed(), transition, attempt.sealer.as_ref())
+        let (sealer, cost) = (attempt.sealer.as_ref(), attempt.cost());
+        self.finish_of(&attempt.job, attempt.started.elapsed(), transition, sealer, cost)
     }
 }
 

@@ -14,6 +14,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{CancelToken, Client, Config, NoTls, Row};
 use windlass_core::InvalidInput;
+use windlass_core::health::PoolUse;
 use windlass_core::store::{Error, Result};
 
 use crate::server::{Server, Servers};
@@ -39,6 +40,7 @@ pub(crate) struct Pool(Arc<Shared>);
 struct Shared {
     config: Config,
     runtime: Handle,
+    size: usize,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Link>>,
     deadline: Duration,
@@ -63,8 +65,15 @@ impl Drop for Link {
 impl Pool {
     /// All pools of a store share `servers`: what one of them learns about a failover holds for the others.
     pub(crate) fn new(config: Config, runtime: Handle, size: usize, deadline: Duration, servers: Servers) -> Self {
-        let permits = Arc::new(Semaphore::new(size.max(1)));
-        Pool(Arc::new(Shared { config, runtime, permits, idle: Mutex::default(), deadline, servers }))
+        let size = size.max(1);
+        let permits = Arc::new(Semaphore::new(size));
+        Pool(Arc::new(Shared { config, runtime, size, permits, idle: Mutex::default(), deadline, servers }))
+    }
+
+    /// How many of its connections are in use now.
+    pub(crate) fn in_use(&self, name: &str) -> PoolUse {
+        let used = self.0.size.saturating_sub(self.0.permits.available_permits());
+        PoolUse { name: name.to_owned(), used, max: self.0.size }
     }
 
     /// Runs one statement and returns its rows. Losing to another transaction is repeated here.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use windlass_core::health::{Checkup, Finding, HeldSnapshot};
+use windlass_core::health::{Checkup, DEAD_LETTERS_COUNTED, Finding, HeldSnapshot, Vitals};
 use windlass_core::store::Result;
 
 use crate::PgStore;
@@ -46,6 +46,21 @@ pub(crate) async fn held_snapshots(store: &PgStore, longer_than: Duration) -> Re
         held
     };
     Ok(rows.iter().map(held).collect())
+}
+
+/// How the database is, for those who watch it.
+pub(crate) async fn vitals(store: &PgStore) -> Result<Vitals> {
+    let params: [Param<'_>; 1] = [(&(DEAD_LETTERS_COUNTED as i64), Type::INT8)];
+    let row = store.shared.pools.api.query_one(Access::Read, include_str!("sql/vitals.sql"), &params).await?;
+    let mut vitals = Vitals::default();
+    vitals.dead_rows = Some(row.get::<_, i64>(0).max(0) as u64);
+    vitals.notify_use = Some(row.get(1));
+    vitals.bytes = Some(row.get::<_, i64>(2).max(0) as u64);
+    vitals.dead_letters = row.get::<_, i64>(3).max(0) as u64;
+    let oldest: Option<f64> = row.get(4);
+    vitals.oldest_due = oldest.map(|secs| Duration::try_from_secs_f64(secs.max(0.0)).unwrap_or_default());
+    vitals.pools = store.shared.pools.uses();
+    Ok(vitals)
 }
 
 pub(crate) async fn examine(store: &PgStore, checkup: &Checkup) -> Result<Vec<Finding>> {

@@ -27,7 +27,7 @@ pub(crate) async fn finish(store: &PgStore, node: NodeId, finishes: Vec<Finish>)
         others.extend(successes.answers(&row, &mut answers));
     }
     if !others.is_empty() {
-        let batch = Batch::new(node, &finishes, others)?;
+        let batch = Batch::new(store, node, &finishes, others)?;
         let row = pool.query_one(Access::Write, batch.sql(), &batch.params()).await;
         batch.answers(&row.map_err(|error| if split { partly_written(error) } else { error })?, &mut answers);
     }
@@ -100,6 +100,8 @@ pub(crate) struct Successes<'a> {
     count_places: Vec<i32>,
     count_tenants: Vec<Uuid>,
     count_jobs: Vec<i64>,
+    /// Whether status events are kept with them.
+    feed: bool,
 }
 
 /// From this many successes on, they are worth a statement, and a commit, of their own beside the other transitions.
@@ -109,8 +111,10 @@ impl<'a> Successes<'a> {
     /// The plain successes whose place in a lease is known, and the places of the other transitions.
     pub(crate) fn pick(store: &PgStore, node: NodeId, finishes: &'a [Finish]) -> (Option<Self>, Vec<usize>) {
         let places = store.places_of(finishes.iter().map(|finish| finish.fence));
-        let is_plain =
-            |finish: &Finish| finish.follow_up.is_none() && matches!(finish.transition, Transition::Succeed { .. });
+        let is_plain = |finish: &Finish| {
+            let extra = finish.follow_up.is_some() || finish.cost.is_some();
+            !extra && matches!(finish.transition, Transition::Succeed { .. })
+        };
         let (mut sent, others): (Vec<usize>, Vec<usize>) =
             (0..finishes.len()).partition(|n| places[*n].is_some() && is_plain(&finishes[*n]));
         if sent.is_empty() || (!others.is_empty() && sent.len() < SPLIT_FROM) {
@@ -137,6 +141,7 @@ impl<'a> Successes<'a> {
             count_places: Vec::new(),
             count_tenants: Vec::new(),
             count_jobs: Vec::new(),
+            feed: store.feed_wanted(),
             sent: Vec::new(),
         };
         for n in &sent {
@@ -180,7 +185,10 @@ impl<'a> Successes<'a> {
     }
 
     pub(crate) fn sql(&self) -> &'static str {
-        include_str!("sql/finish_succeeded.sql")
+        match self.feed {
+            false => include_str!("sql/finish_succeeded.sql"),
+            true => include_str!("sql/finish_succeeded_feed.sql"),
+        }
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
@@ -237,6 +245,10 @@ pub(crate) struct Batch<'a> {
     text: Vec<Option<String>>,
     error: Vec<Option<JsonText>>,
     follow: Option<JsonText>,
+    /// What attempts have cost; without it, nothing of that is sent.
+    cost: Option<JsonText>,
+    /// Whether status events are kept with them.
+    feed: bool,
 }
 
 /// What the SQL calls the transitions.
@@ -253,7 +265,7 @@ mod op {
 
 impl<'a> Batch<'a> {
     /// The transitions of `finishes` at these places.
-    pub(crate) fn new(node: NodeId, finishes: &'a [Finish], places: Vec<usize>) -> Result<Self> {
+    pub(crate) fn new(store: &PgStore, node: NodeId, finishes: &'a [Finish], places: Vec<usize>) -> Result<Self> {
         // A second finish of the same job in one call is fenced by the first.
         let mut seen = HashSet::default();
         let sent: Vec<usize> = places.into_iter().filter(|n| seen.insert(finishes[*n].fence)).collect();
@@ -274,18 +286,27 @@ impl<'a> Batch<'a> {
             text: Vec::new(),
             error: Vec::new(),
             follow: None,
+            cost: None,
+            feed: store.feed_wanted(),
             sent,
         };
         let mut follow_ups = Vec::new();
+        let mut costs = Vec::new();
         for place in 0..size {
             let finish = &finishes[batch.sent[place]];
             batch.push(place, finish)?;
             if let Some(job) = &finish.follow_up {
                 follow_ups.push(FollowUp { n: place + 1, job: raw(job.as_ref())? });
             }
+            if let Some(windlass_core::Cost { cents, units }) = finish.cost {
+                costs.push(Costed { n: place + 1, cents, units });
+            }
         }
         if !follow_ups.is_empty() {
             batch.follow = Some(JsonText(raw(&follow_ups)?.get().to_owned()));
+        }
+        if !costs.is_empty() {
+            batch.cost = Some(JsonText(raw(&costs)?.get().to_owned()));
         }
         Ok(batch)
     }
@@ -335,11 +356,16 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn sql(&self) -> &'static str {
-        include_str!("sql/finish.sql")
+        match (&self.cost, self.feed) {
+            (None, false) => include_str!("sql/finish.sql"),
+            (None, true) => include_str!("sql/finish_feed.sql"),
+            (Some(_), false) => include_str!("sql/finish_costed.sql"),
+            (Some(_), true) => include_str!("sql/finish_costed_feed.sql"),
+        }
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
-        vec![
+        let mut params: Vec<Param<'_>> = vec![
             (&self.node, Type::INT8),
             (&self.leases, Type::INT8_ARRAY),
             (&self.lease, Type::INT8_ARRAY),
@@ -354,7 +380,11 @@ impl<'a> Batch<'a> {
             (&self.text, Type::TEXT_ARRAY),
             (&self.error, Type::JSON_ARRAY),
             (&self.follow, Type::JSON),
-        ]
+        ];
+        if let Some(cost) = &self.cost {
+            params.push((cost, Type::JSON));
+        }
+        params
     }
 
     /// Notes what became of the transitions; what is not mentioned was fenced.
@@ -375,6 +405,14 @@ impl<'a> Batch<'a> {
 struct FollowUp {
     n: usize,
     job: Box<RawValue>,
+}
+
+/// What the attempt at place `n`, counted from 1, has cost.
+#[derive(serde::Serialize)]
+struct Costed {
+    n: usize,
+    cents: i64,
+    units: i64,
 }
 
 fn raw<T: serde::Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>> {

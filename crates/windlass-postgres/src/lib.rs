@@ -6,11 +6,14 @@
 //! statements are functions, so that the server keeps their plans although they are never prepared by name.
 
 mod access;
+mod activity;
 mod claim;
 mod connect;
 mod examine;
+mod feed;
 mod finish;
 mod keys;
+mod logs;
 mod maintain;
 mod migrate;
 mod quota;
@@ -20,11 +23,13 @@ mod steer;
 mod submit;
 mod tx;
 mod types;
+mod usage;
 mod wake;
 mod walls;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -34,18 +39,19 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
+use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
 use windlass_core::failures::Failing;
 use windlass_core::fair::Line;
-use windlass_core::health::{Checkup, Finding, HeldSnapshot};
+use windlass_core::health::{Checkup, Finding, HeldSnapshot, PoolUse, Vitals};
 use windlass_core::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
-    Fence, Finish, Finished, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
-    ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, Survey, Transition,
-    WaitingQueue, Whereabouts, WrappedKey,
+    FeedAsk, FeedRow, Fence, Finish, Finished, Lead, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease,
+    NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted,
+    Survey, Transition, WaitingQueue, WebhookRecord, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Edit, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, Page, Payload, Priority, Quota, Quotas,
-    Scope, Status, TenantId, TenantUse, Timestamp,
+    ApiKey, Cost, Edit, Found, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, LogLine, Page, Payload,
+    Priority, Quota, Quotas, Scope, Status, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow, Webhook,
 };
 
 use crate::claim::Lines;
@@ -175,6 +181,8 @@ struct Inner {
     pub(crate) wake: Wake,
     pub(crate) walls: Walls,
     pub(crate) quotas: quota::Known,
+    /// Whether somebody wants status events, as last heard.
+    pub(crate) feed_wanted: AtomicBool,
     /// What this process knows of the jobs it holds, so that a finish need not look it up.
     held: Mutex<HashMap<i64, Held>>,
     runtime: Option<Runtime>,
@@ -189,6 +197,23 @@ struct Pools {
     pub(crate) maintain: Pool,
     pub(crate) api: Pool,
     pub(crate) tx: Pool,
+}
+
+impl Pools {
+    /// How many connections of each role are in use.
+    pub(crate) fn uses(&self) -> Vec<PoolUse> {
+        let Pools { submit, claim, finish, heartbeat, maintain, api, tx } = self;
+        let pools = [
+            ("submit", submit),
+            ("claim", claim),
+            ("finish", finish),
+            ("heartbeat", heartbeat),
+            ("maintain", maintain),
+            ("api", api),
+            ("tx", tx),
+        ];
+        pools.into_iter().map(|(name, pool)| pool.in_use(name)).collect()
+    }
 }
 
 /// What is known of a job that this process holds.
@@ -252,6 +277,7 @@ impl PgStore {
             wake,
             walls: Walls::Down("nobody has looked yet".into()),
             quotas: quota::Known::default(),
+            feed_wanted: AtomicBool::new(false),
             held: Mutex::default(),
             runtime: Some(runtime),
         };
@@ -296,6 +322,11 @@ impl PgStore {
     pub(crate) async fn store_time(&self) -> Result<Timestamp> {
         let row = self.shared.pools.api.query_one(Access::Read, include_str!("sql/now.sql"), &[]).await?;
         Ok(row.get::<_, Time>(0).0)
+    }
+
+    /// Whether status events are kept with ends of attempts.
+    pub(crate) fn feed_wanted(&self) -> bool {
+        self.shared.feed_wanted.load(Ordering::Relaxed)
     }
 
     /// Remembers jobs that this process holds now.
@@ -415,6 +446,10 @@ impl Store for PgStore {
         finish::report_progress(self, node, reports).await
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        logs::add(self, node, reports).await
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         finish::save_checkpoint(self, node, fence, data).await
     }
@@ -427,8 +462,16 @@ impl Store for PgStore {
         read::input(self, scope, id).await
     }
 
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        logs::read(self, scope, id, after).await
+    }
+
     async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
         read::list(self, scope, filter, page).await
+    }
+
+    async fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Result<Found> {
+        read::search(self, scope, filter, page, look_at).await
     }
 
     async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
@@ -495,6 +538,18 @@ impl Store for PgStore {
         steer::audit_log(self, scope, filter).await
     }
 
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        usage::record(self, scope, id, by, cost).await
+    }
+
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        usage::by_day(self, scope, from, to).await
+    }
+
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        usage::events(self, scope, after, limit).await
+    }
+
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
         keys::list(self, scope).await
     }
@@ -539,6 +594,42 @@ impl Store for PgStore {
         access::set_setting_if_absent(self, name, value).await
     }
 
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        feed::want(self, time).await
+    }
+
+    async fn feed_end(&self) -> Result<u64> {
+        feed::end(self).await
+    }
+
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        feed::read(self, ask, limit).await
+    }
+
+    async fn add_webhook(&self, record: WebhookRecord) -> Result<Webhook> {
+        feed::add_webhook(self, record).await
+    }
+
+    async fn webhooks(&self, scope: Scope) -> Result<Vec<WebhookRecord>> {
+        feed::webhooks(self, scope).await
+    }
+
+    async fn pause_webhook(&self, scope: Scope, id: &str, paused: bool, by: &str) -> Result<bool> {
+        feed::pause_webhook(self, scope, id, paused, by).await
+    }
+
+    async fn remove_webhook(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        feed::remove_webhook(self, scope, id, by).await
+    }
+
+    async fn lead(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lead>> {
+        feed::lead(self, name, node, time).await
+    }
+
+    async fn advance_lead(&self, name: &str, term: u64, cursor: u64) -> Result<bool> {
+        feed::advance_lead(self, name, term, cursor).await
+    }
+
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
         quota::set(self, of, quota, by).await
     }
@@ -577,6 +668,34 @@ impl Store for PgStore {
 
     async fn clean(&self, limit: usize) -> Result<usize> {
         maintain::clean(self, limit).await
+    }
+
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        activity::add(self, at, additions).await
+    }
+
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        activity::slices(self, scope, resolution, from).await
+    }
+
+    async fn sample_depth(&self) -> Result<()> {
+        activity::sample_depth(self).await
+    }
+
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        activity::depths(self, resolution, from).await
+    }
+
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        activity::clean(self, limit).await
+    }
+
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        activity::backlog(self, scope).await
+    }
+
+    async fn vitals(&self) -> Result<Vitals> {
+        examine::vitals(self).await
     }
 
     async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {

@@ -1,6 +1,7 @@
 //! Nodes, and the steps of maintenance: promote, recover, expire, open gates, clean. Each is bounded and safe on several
 //! nodes at once. Keeps in memory only where its rolling scans stand; losing that costs a longer look.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -32,6 +33,18 @@ struct CursorState {
     folded: Option<Instant>,
     corrected: Option<Instant>,
     weeks: Option<Instant>,
+    /// The last status event that was removed.
+    feed: i64,
+}
+
+impl Cursors {
+    pub(crate) fn feed(&self) -> i64 {
+        self.0.lock().feed
+    }
+
+    pub(crate) fn set_feed(&self, last: i64) {
+        self.0.lock().feed = last;
+    }
 }
 
 /// How often promotion looks at the very front again: for rows that committed after their due time had passed.
@@ -145,6 +158,7 @@ pub(crate) async fn survey(store: &PgStore, lease: Duration, queues: &[String]) 
     if store.shared.quotas.is_old(row.get::<_, Option<i64>>(8).unwrap_or(0)) {
         crate::quota::refresh(store).await?;
     }
+    store.shared.feed_wanted.store(row.get(9), Ordering::Relaxed);
     let targets: Vec<String> = row.get(0);
     let bys: Vec<String> = row.get(1);
     let reasons: Vec<String> = row.get(2);
@@ -158,6 +172,7 @@ pub(crate) async fn survey(store: &PgStore, lease: Duration, queues: &[String]) 
         due: row.get(5),
         lost: row.get(6),
         untidy: row.get(7),
+        webhooks: row.get(10),
     })
 }
 
@@ -224,6 +239,8 @@ pub(crate) async fn clean(store: &PgStore, limit: usize) -> Result<usize> {
     fold_if_due(store).await;
     correct_use_if_due(store).await;
     look_after_weeks(store).await;
+    crate::usage::clean(store, limit).await?;
+    crate::feed::clean(store).await?;
     let mut budget = limit.saturating_mul(SCAN_FACTOR).max(SCAN_LEAST);
     let mut removed = 0;
     let mut wrapped = store.shared.cursors.0.lock().outcome.is_none();

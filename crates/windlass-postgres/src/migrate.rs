@@ -31,7 +31,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!(10, "0010_health"),
     migration!(11, "0011_signatures"),
     migration!(12, "0012_edit_logs_usage"),
-    migration!(13, "0013_outside"),
+    migration!(13, "0013_activity"),
+    migration!(14, "0014_outside"),
 ];
 
 /// Where the versions are kept. Made before the first migration, so that it is there to be asked.

@@ -1,13 +1,16 @@
 //! Reading: jobs, lists, history, counts, and what `why` needs. Called by the service. Never writes, and never counts
 //! rows of `job` or `outcome`.
 
+use std::time::Duration;
+
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use windlass_core::failures::{Failing, failing_filter};
+use uuid::Uuid;
+use windlass_core::failures::{Failing, Signature, failing_filter};
 use windlass_core::store::{Counts, Gate, NodeId, PauseTarget, Result, WaitingQueue, Whereabouts};
 use windlass_core::{
-    BatchId, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Priority, Progress, Replayed, Scope, Status,
-    TenantId,
+    BatchId, Found, HistoryEntry, ID_EPOCH, JobFilter, JobId, JobRecord, MachineSlot, Page, Payload, Priority,
+    Progress, Replayed, Scope, Status, TenantId, Timestamp,
 };
 
 use crate::PgStore;
@@ -107,13 +110,47 @@ pub(crate) async fn input(store: &PgStore, scope: Scope, id: JobId) -> Result<Op
 pub(crate) async fn list(store: &PgStore, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
     let Some(query) = Query::plan(store, scope, filter, page.before, false).await? else { return Ok(Vec::new()) };
     let limit = page.limit.clamp(1, Page::MAX) as i64;
-    let (sql, params) = query.ids(limit, i64::try_from(page.offset).unwrap_or(i64::MAX));
+    let ids = find(store, scope, query.ids(limit, i64::try_from(page.offset).unwrap_or(i64::MAX))).await?;
+    passing(store, scope, filter, &ids).await
+}
+
+/// The same among the newest `look_at` candidates.
+pub(crate) async fn search(
+    store: &PgStore,
+    scope: Scope,
+    filter: &JobFilter,
+    page: Page,
+    look_at: usize,
+) -> Result<Found> {
+    let limit = page.limit.clamp(1, Page::MAX);
+    let Some(mut query) = Query::plan(store, scope, filter, page.before, false).await? else {
+        return Ok(Found { jobs: Vec::new(), next: None });
+    };
+    let nth = match query.nth_candidate(i64::try_from(look_at).unwrap_or(i64::MAX)) {
+        Some(nth) => find(store, scope, nth).await?.first().copied(),
+        None => None,
+    };
+    // What is older than the filter allows need not be looked at on another page.
+    let floor = nth.filter(|nth| query.floor.is_none_or(|oldest| nth.as_i64() > oldest));
+    query.floor = floor.map(JobId::as_i64).or(query.floor);
+    let ids = find(store, scope, query.ids(limit as i64, 0)).await?;
+    let jobs = passing(store, scope, filter, &ids).await?;
+    // By the ids and not by the jobs, because some may have moved on meanwhile.
+    let next = if ids.len() >= limit { ids.last().copied() } else { floor };
+    Ok(Found { jobs, next })
+}
+
+async fn find(store: &PgStore, scope: Scope, (sql, params): (String, Params)) -> Result<Vec<JobId>> {
     let rows = store.within(scope).query(&sql, &params.list()).await?;
-    let ids: Vec<JobId> = rows.iter().map(|row| JobId::from_i64(row.get(0))).collect();
-    let mut records = get(store, scope, &ids).await?;
+    Ok(rows.iter().filter_map(|row| row.get::<_, Option<i64>>(0)).map(JobId::from_i64).collect())
+}
+
+/// The records of ids that were found, in their order.
+async fn passing(store: &PgStore, scope: Scope, filter: &JobFilter, ids: &[JobId]) -> Result<Vec<JobRecord>> {
+    let mut records = get(store, scope, ids).await?;
     // A job may have moved on between the two statements.
     records.retain(|record| filter.matches(record));
-    let place: std::collections::HashMap<JobId, usize> = ids.into_iter().enumerate().map(|(n, id)| (id, n)).collect();
+    let place: std::collections::HashMap<&JobId, usize> = ids.iter().enumerate().map(|(n, id)| (id, n)).collect();
     records.sort_by_key(|record| place.get(&record.id).copied());
     Ok(records)
 }
@@ -149,10 +186,14 @@ pub(crate) async fn failing(store: &PgStore, scope: Scope, filter: &JobFilter, n
 /// The statement of a list. Where the statuses asked for live in small tables, those lead; else the jobs do, newest
 /// first: by the primary keys of their weeks, or of one tenant by `job_tenant`.
 struct Query {
-    from: String,
+    leads: Option<Vec<Lead>>,
+    tenant: Option<Uuid>,
+    /// Only ids from here on.
+    floor: Option<i64>,
+    /// Only ids below this.
+    before: Option<i64>,
     joins: String,
     conditions: Vec<String>,
-    order: &'static str,
     params: Params,
 }
 
@@ -171,6 +212,16 @@ impl Params {
         self.0.iter().map(|(value, of)| (value.as_ref() as &(dyn ToSql + Sync), of.clone())).collect()
     }
 }
+
+/// An id that was made at a time, if ids reach so far.
+fn id_at(at: Timestamp) -> Option<i64> {
+    let latest = ID_EPOCH + Duration::from_millis(1 << 40);
+    (ID_EPOCH..latest).contains(&at).then(|| JobId::from_parts(at, MachineSlot(0), 0).as_i64())
+}
+
+/// How far the time in a job's id may be from the time of its submit. Ids are made for a submit that follows; a day is
+/// longer than any transaction it may be part of.
+const ID_SLACK: Duration = Duration::from_secs(24 * 3_600);
 
 /// A computed status, the same as `record` computes: what has no other place is ready.
 const STATUS: &str = "coalesce(o.status, s.kind, case when g.id is not null then 3::smallint end, \
@@ -206,25 +257,10 @@ impl Query {
 
     fn new(scope: Scope, filter: &JobFilter, before: Option<JobId>, by_place: bool, wants_past: bool) -> Query {
         let mut params = Params::default();
-        let signature = filter.signature.map(|signature| params.bind(signature.to_string(), Type::TEXT));
-        let lead = |status: &Status| lead(*status, signature.as_deref());
-        let leads = filter.statuses.iter().map(lead).collect::<Option<Vec<_>>>();
+        let leads = filter.statuses.iter().map(|status| lead(*status, filter.signature)).collect::<Option<Vec<_>>>();
         let leads = leads.filter(|leads| by_place && !leads.is_empty());
-        let from = leads.as_deref().map_or("windlass.job j".to_owned(), from_places);
-        let tenant = scope.tenant().or(filter.tenant);
-        let (order, id) = match (&leads, tenant) {
-            (Some(_), _) => ("x.id desc", "x.id"),
-            // The expression of job_tenant: one tenant's jobs by id.
-            (None, Some(_)) => ("(j.id + 0) desc", "(j.id + 0)"),
-            (None, None) => ("j.id desc", "j.id"),
-        };
+        let tenant = scope.tenant().or(filter.tenant).map(|tenant| tenant.0);
         let mut conditions = vec!["(o.purge_at is null or o.purge_at > clock_timestamp())".to_owned()];
-        if let Some(before) = before {
-            conditions.push(format!("{id} < {}", params.bind(before.as_i64(), Type::INT8)));
-        }
-        if let Some(tenant) = tenant {
-            conditions.push(format!("j.tenant_id = {}", params.bind(tenant.0, Type::UUID)));
-        }
         let texts = [
             ("j.handler =", &filter.handler),
             ("j.queue =", &filter.queue),
@@ -257,7 +293,10 @@ impl Query {
             let key = params.bind(key.clone(), Type::TEXT);
             conditions.push(format!("(j.ordering_key = {key} or j.spec ->> 'idempotency_key' = {key})"));
         }
-        if !filter.statuses.is_empty() {
+        // A single place of its own says all there is to say about the status.
+        let is_told = matches!(leads.as_deref(), Some([lead]) if lead.is_ordered);
+        let asks_status = !filter.statuses.is_empty() && !is_told;
+        if asks_status {
             let codes: Vec<i16> = filter.statuses.iter().map(|status| status.code()).collect();
             conditions.push(format!("{STATUS} = any ({})", params.bind(codes, Type::INT2_ARRAY)));
         }
@@ -270,7 +309,8 @@ impl Query {
             let node = params.bind(node.0, Type::INT8);
             conditions.push(format!("coalesce(o.node_id, r.node_id, a.node_id) = {node}"));
         }
-        if let Some(signature) = &signature {
+        if let Some(signature) = filter.signature {
+            let signature = params.bind(signature.to_string(), Type::TEXT);
             conditions.push(format!("o.status is distinct from 6 and {} = {signature}", part_of(ERROR, "signature")));
         }
         if let Some(text) = &filter.error {
@@ -290,17 +330,21 @@ impl Query {
             ));
         }
         let asks_past = filter.error.is_some() || filter.signature.is_some() || filter.node.is_some();
-        Query { from, joins: joins(filter, asks_past || wants_past), conditions, order, params }
+        let joins = joins(filter, asks_status, asks_past || wants_past);
+        let floor = filter.created_after.and_then(|after| id_at(after - ID_SLACK));
+        let newest = filter.created_before.and_then(|before| id_at(before + ID_SLACK));
+        let before = before.map(JobId::as_i64).into_iter().chain(newest).min();
+        Query { leads, tenant, floor, before, joins, conditions, params }
     }
 
     /// The ids of a page.
     fn ids(mut self, limit: i64, offset: i64) -> (String, Params) {
         let (limit, offset) = (self.params.bind(limit, Type::INT8), self.params.bind(offset, Type::INT8));
+        let order = self.order();
         let sql = format!(
             "-- Jobs that pass a filter, newest first.
-             select j.id {} order by {} limit {limit} offset {offset}",
+             select j.id {} order by {order} limit {limit} offset {offset}",
             self.body(),
-            self.order
         );
         (sql, self.params)
     }
@@ -319,46 +363,101 @@ impl Query {
     /// Failing jobs with what groups them; the whole error only where it is not signed.
     fn failing(mut self, newest: i64) -> (String, Params) {
         let newest = self.params.bind(newest, Type::INT8);
-        let signature = part_of("y.error", "signature");
+        let (order, signature) = (self.order(), part_of("y.error", "signature"));
         let sql = format!(
             "-- The newest failing jobs that pass a filter, with the signature of their last error.
              select y.id, y.handler, y.at, {signature}, case when {signature} is null then y.error end
              from (select j.id, j.handler, coalesce(o.finished_at, a.started_at, j.created_at) as at,
-                          {ERROR} as error {} order by {} limit {newest}) y",
+                          {ERROR} as error {} order by {order} limit {newest}) y",
             self.body(),
-            self.order
         );
         (sql, self.params)
     }
 
-    fn body(&self) -> String {
-        let Query { from, joins, conditions, .. } = self;
-        format!("from {from} {joins} where {}", conditions.join(" and "))
+    /// The last of the newest `look_at` candidates: where the search for a page ends. Of several places each has its own,
+    /// and the search ends where the first of them does. `None` where all there is can be looked at.
+    fn nth_candidate(&self, look_at: i64) -> Option<(String, Params)> {
+        let mut params = Params::default();
+        let nth = params.bind(look_at.saturating_sub(1).max(0), Type::INT8);
+        let below = params.bind(self.before.unwrap_or(i64::MAX), Type::INT8);
+        let last = |ids: &str, id: &str| format!("({ids} and {id} < {below} order by {id} desc offset {nth} limit 1)");
+        let places: Vec<String> = match (&self.leads, self.tenant) {
+            (Some(leads), _) => {
+                let ordered = leads.iter().filter(|lead| lead.is_ordered);
+                let of =
+                    |lead: &Lead| last(&format!("select l.id from ({}) l where true", lead.sql(&mut params)), "l.id");
+                ordered.map(of).collect()
+            }
+            (None, Some(tenant)) => {
+                let tenant = params.bind(tenant, Type::UUID);
+                vec![last(&format!("select j.id from windlass.job j where j.tenant_id = {tenant}"), "(j.id + 0)")]
+            }
+            (None, None) => vec![last("select j.id from windlass.job j where true", "j.id")],
+        };
+        let sql = format!("-- Where a search for jobs ends.\nselect greatest({})", places.join(", "));
+        (!places.is_empty()).then_some((sql, params))
+    }
+
+    fn order(&self) -> &'static str {
+        match (&self.leads, self.tenant) {
+            (Some(_), _) => "x.id desc",
+            // The expression of job_tenant: one tenant's jobs by id.
+            (None, Some(_)) => "(j.id + 0) desc",
+            (None, None) => "j.id desc",
+        }
+    }
+
+    fn body(&mut self) -> String {
+        let id = match (&self.leads, self.tenant) {
+            (Some(_), _) => "l.id",
+            (None, Some(_)) => "(j.id + 0)",
+            (None, None) => "j.id",
+        };
+        let mut span = Vec::new();
+        span.extend(self.before.map(|before| format!("{id} < {}", self.params.bind(before, Type::INT8))));
+        span.extend(self.floor.map(|floor| format!("{id} >= {}", self.params.bind(floor, Type::INT8))));
+        if let Some(tenant) = self.tenant {
+            self.conditions.push(format!("j.tenant_id = {}", self.params.bind(tenant, Type::UUID)));
+        }
+        let from = match &self.leads {
+            Some(leads) => from_places(leads, &span, &mut self.params),
+            None => {
+                self.conditions.append(&mut span);
+                "windlass.job j".to_owned()
+            }
+        };
+        format!("from {from} {} where {}", self.joins, self.conditions.join(" and "))
     }
 }
 
-/// What tells where a job is and, where the filter asks, what happened to it. Each by its index.
-fn joins(filter: &JobFilter, asks_past: bool) -> String {
-    let running = match filter.statuses.is_empty() && filter.node.is_none() {
-        // Only a list by status or node needs to know who runs.
-        true => "",
-        false => {
-            "left join (select u.id, min(u.node_id) as node_id from windlass.running() u group by u.id) r on r.id = j.id"
+/// What tells where a job is and what happened to it, as far as the filter asks. Each by its index.
+fn joins(filter: &JobFilter, asks_status: bool, asks_past: bool) -> String {
+    let mut joins = "left join lateral (select status, purge_at, reason, replayed_at, node_id, error, finished_at
+                                        from windlass.outcome where outcome.id = j.id offset 0) o on true"
+        .to_owned();
+    let mut when = |asked: bool, join: &str| {
+        if asked {
+            joins.push_str(join);
         }
     };
-    format!(
-        "left join lateral (select status, purge_at, reason, replayed_at, node_id, error, finished_at
-                            from windlass.outcome where outcome.id = j.id offset 0) o on true
-         left join lateral (select kind from windlass.scheduled where scheduled.id = j.id offset 0) s on true
-         left join lateral (select id, gate from windlass.gated where gated.id = j.id offset 0) g on true
-         {running}
-         {past}",
-        past = if asks_past { PAST } else { "" },
-    )
+    when(
+        asks_status,
+        " left join lateral (select kind from windlass.scheduled where scheduled.id = j.id offset 0) s on true",
+    );
+    when(
+        asks_status || filter.reason.is_some(),
+        " left join lateral (select id, gate from windlass.gated where gated.id = j.id offset 0) g on true",
+    );
+    when(
+        asks_status || filter.node.is_some(),
+        " left join (select u.id, min(u.node_id) as node_id from windlass.running() u group by u.id) r on r.id = j.id",
+    );
+    when(asks_past, PAST);
+    joins
 }
 
 /// The last attempt that ended and the last error, the same as `records.sql` finds.
-const PAST: &str = "left join lateral (select started_at, node_id from windlass.event
+const PAST: &str = " left join lateral (select started_at, node_id from windlass.event
                                        where event.id = j.id and started_at is not null
                                        order by event.id, seq desc limit 1) a on true
                     left join lateral (select error from windlass.event where event.id = j.id
@@ -366,39 +465,49 @@ const PAST: &str = "left join lateral (select started_at, node_id from windlass.
                                        order by event.id, seq desc limit 1) f on true";
 
 /// Where the ids of a status are, if that is a small table or index.
-fn lead(status: Status, signature: Option<&str>) -> Option<Lead> {
-    let (ids, is_ordered) = match (status, signature) {
-        (Status::Pending, _) => ("select u.id from windlass.ready q, unnest(q.ids) u(id)".to_owned(), false),
-        (Status::Scheduled, _) => ("select id from windlass.scheduled where kind = 1".to_owned(), true),
-        (Status::Retrying, _) => ("select id from windlass.scheduled where kind = 2".to_owned(), true),
-        (Status::Blocked, _) => ("select id from windlass.gated".to_owned(), true),
-        (Status::Running, _) => ("select u.id from windlass.running() u".to_owned(), false),
-        (Status::DeadLettered, None) => ("select id from windlass.outcome where status = 8".to_owned(), true),
-        (Status::DeadLettered, Some(signature)) => {
-            let own = part_of("error", "signature");
-            (format!("select id from windlass.outcome where status = 8 and {own} = {signature}"), true)
-        }
-        (Status::Suspended, _) => ("select null::bigint as id where false".to_owned(), false),
+fn lead(status: Status, signature: Option<Signature>) -> Option<Lead> {
+    let (ids, is_ordered) = match status {
+        Status::Pending => ("select u.id from windlass.ready q, unnest(q.ids) u(id)", false),
+        Status::Scheduled => ("select id from windlass.scheduled where kind = 1", true),
+        Status::Retrying => ("select id from windlass.scheduled where kind = 2", true),
+        Status::Blocked => ("select id from windlass.gated", true),
+        Status::Running => ("select u.id from windlass.running() u", false),
+        Status::DeadLettered => ("select id from windlass.outcome where status = 8", true),
+        Status::Suspended => ("select null::bigint as id where false", false),
         _ => return None,
     };
-    Some(Lead { ids, is_ordered })
+    Some(Lead { ids, is_ordered, signature: signature.filter(|_| status == Status::DeadLettered) })
 }
 
 /// A place where the ids of jobs in one status are.
 struct Lead {
-    ids: String,
+    ids: &'static str,
     /// Whether an index gives them by id, each once: then a page reads only as far as it is full.
     is_ordered: bool,
+    /// Only dead letters with this one, by `outcome_signature`.
+    signature: Option<Signature>,
 }
 
-/// Jobs found by the places where they are.
-fn from_places(leads: &[Lead]) -> String {
-    let ids = match leads {
-        [lead] if lead.is_ordered => lead.ids.clone(),
-        leads => {
-            let all: Vec<&str> = leads.iter().map(|lead| lead.ids.as_str()).collect();
-            format!("select distinct id from ({}) l", all.join(" union all "))
+impl Lead {
+    fn sql(&self, params: &mut Params) -> String {
+        match self.signature {
+            Some(signature) => {
+                let (own, signature) = (part_of("error", "signature"), params.bind(signature.to_string(), Type::TEXT));
+                format!("{} and {own} = {signature}", self.ids)
+            }
+            None => self.ids.to_owned(),
         }
+    }
+}
+
+/// Jobs found by the places where they are, within a span of ids.
+fn from_places(leads: &[Lead], span: &[String], params: &mut Params) -> String {
+    let within = if span.is_empty() { String::new() } else { format!("where {}", span.join(" and ")) };
+    let parts: Vec<String> =
+        leads.iter().map(|lead| format!("select l.id from ({}) l {within}", lead.sql(params))).collect();
+    let ids = match leads {
+        [lead] if lead.is_ordered => parts.join(""),
+        _ => format!("select distinct id from ({}) l", parts.join(" union all ")),
     };
     format!("({ids}) x cross join lateral (select * from windlass.job where job.id = x.id offset 0) j")
 }
@@ -406,8 +515,7 @@ fn from_places(leads: &[Lead]) -> String {
 /// Whether so many jobs are ready that their chunks are no short way to them.
 async fn is_deep(store: &PgStore, scope: Scope) -> Result<bool> {
     let params: [Param<'_>; 1] = [(&SHALLOW_CHUNKS, Type::INT8)];
-    let sql = "select count(*) from (select 1 from windlass.ready limit $1) x";
-    let rows = store.within(scope).query(sql, &params).await?;
+    let rows = store.within(scope).query(include_str!("sql/ready_chunks.sql"), &params).await?;
     Ok(rows.first().is_some_and(|row| row.get::<_, i64>(0) >= SHALLOW_CHUNKS))
 }
 

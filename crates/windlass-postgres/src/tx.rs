@@ -63,7 +63,7 @@ impl PgJobTx {
                 success.answers(&row, &mut finished);
             }
             (None, places) => {
-                let batch = Batch::new(self.node, &finishes, places)?;
+                let batch = Batch::new(&self.store, self.node, &finishes, places)?;
                 batch.answers(&self.answer(batch.sql(), &batch.params()).await?, &mut finished);
             }
         }
@@ -144,6 +144,8 @@ impl HandlerTx {
         T: serde::Serialize + ?Sized,
     {
         let finish = self.ctx.success(output)?;
+        // With the end of the job its lease goes, and what was said under it would be refused.
+        self.ctx.flush().await;
         if !self.tx.complete(finish).await? {
             self.ctx.fence_refused();
             return Err(windlass_core::Error::LeaseLost(self.ctx.job_id()));

@@ -84,7 +84,7 @@ fn fence(job: &ClaimedJob) -> Fence {
 
 fn succeed(job: &ClaimedJob) -> Finish {
     let transition = Transition::Succeed { output: None, keep: KEEP };
-    Finish { fence: fence(job), attempt: job.attempt(), ran: Duration::ZERO, transition, follow_up: None }
+    Finish { fence: fence(job), attempt: job.attempt(), ran: Duration::ZERO, transition, follow_up: None, cost: None }
 }
 
 /// SUB-3.

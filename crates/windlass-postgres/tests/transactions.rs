@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::Database;
 use windlass_core::{
-    Error, HandlerOptions, JobContext, JobError, JobId, JobService, NewJob, RetryPolicy, SecurityContext, Status,
-    SubmitOptions, TenantId,
+    Cost, Error, HandlerOptions, JobContext, JobError, JobId, JobService, LogLevel, NewJob, RetryPolicy,
+    SecurityContext, Status, SubmitOptions, TenantId,
 };
 use windlass_postgres::{PgStore, transaction};
 
@@ -35,6 +35,8 @@ async fn book(_: (), ctx: JobContext, cents: i64) -> Result<i64, JobError> {
     let tx = transaction(&ctx).await?;
     let insert = "insert into booking (cents, tenant) values ($1, current_setting('app.tenant_id'))";
     tx.execute(insert, &[&cents]).await?;
+    ctx.log(LogLevel::Info, format!("booked {cents}"));
+    ctx.record_cost(Cost::new(cents, 1));
     if cents % 2 == 1 && ctx.attempt() == 1 {
         return Err(JobError::retryable("failed after the write"));
     }
@@ -62,6 +64,24 @@ async fn a_handlers_writes_happen_exactly_once_under_its_tenant() {
     }
     let tenant = ctx().tenant.to_string();
     assert_eq!(bookings(&client).await, [(100, tenant.clone()), (101, tenant)]);
+    jobs.shutdown().await;
+}
+
+/// RUN-9, OPS-6, BEY-7: what the attempt has cost is recorded in the handler's own transaction, and what it said before
+/// that is kept.
+#[tokio::test]
+async fn costs_and_lines_of_a_job_that_ends_in_its_own_transaction_are_kept() {
+    let database = Database::fresh().await;
+    let client = database.client().await;
+    client.batch_execute("create table booking (cents bigint, tenant text)").await.expect("creates");
+    let jobs = service(&database).await;
+    let id = jobs.submit_named(&ctx(), "book", &101_i64, SubmitOptions::new()).await.expect("accepted").id;
+    jobs.wait_for::<i64>(&ctx(), id, SOON).await.expect("succeeds");
+    let lines = jobs.logs(&ctx(), id, 0).await.expect("reads");
+    let said: Vec<(u16, &str)> = lines.iter().map(|line| (line.attempt, line.message.as_str())).collect();
+    assert_eq!(said, [(1, "booked 101"), (2, "booked 101")]);
+    let costs = jobs.usage_events(&ctx(), 0, 10).await.expect("reads");
+    assert_eq!(costs.iter().map(|cost| (cost.job, cost.cents)).collect::<Vec<_>>(), [(id, 101), (id, 101)]);
     jobs.shutdown().await;
 }
 

@@ -11,13 +11,14 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
+use windlass_core::activity::Addition;
 use windlass_core::store::{
-    AuditFilter, CancelReply, Claim, Error, Fence, Finish, LeaseId, NewNode, NodeId, PauseTarget, ProgressReport,
-    ReplayReply, Store, Submit, Transition,
+    AuditFilter, CancelReply, Claim, Error, Fence, Finish, LeaseId, LogReport, NewLine, NewNode, NodeId, PauseTarget,
+    ProgressReport, ReplayReply, Store, Submit, Transition,
 };
 use windlass_core::{
-    ClaimedJob, IdGenerator, JobError, JobFilter, JobId, JobSpec, NewJob, Page, Payload, Priority, Progress, Scope,
-    Start, Status, TenantId, Unique, UniqueWithin,
+    ClaimedJob, IdGenerator, JobError, JobFilter, JobId, JobSpec, LogLevel, NewJob, Page, Payload, Priority, Progress,
+    Scope, Start, Status, Sums, TenantId, Unique, UniqueWithin,
 };
 use windlass_postgres::{PgOptions, PgStore, Walls};
 use windlass_testkit::servers::{PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer, is_full_tier};
@@ -85,8 +86,14 @@ impl Rig {
     }
 
     async fn finish(&self, job: &ClaimedJob, transition: Transition) {
-        let finish =
-            Finish { fence: fence(job), attempt: job.attempt(), ran: Duration::ZERO, transition, follow_up: None };
+        let finish = Finish {
+            fence: fence(job),
+            attempt: job.attempt(),
+            ran: Duration::ZERO,
+            transition,
+            follow_up: None,
+            cost: None,
+        };
         self.store.finish(self.node, vec![finish]).await.expect("finishes");
     }
 
@@ -101,6 +108,10 @@ impl Rig {
             let progress = Progress { sequence: 1, percent: 50.0, message: canary(tenant).into() };
             let report = ProgressReport { fence: fence(&jobs[0]), progress };
             self.store.report_progress(self.node, vec![report]).await.expect("reports");
+            let line =
+                NewLine { number: 1, at: jobs[0].created_at, level: LogLevel::Info, message: canary(tenant).into() };
+            let report = LogReport { fence: fence(&jobs[0]), attempt: 1, lines: vec![line] };
+            self.store.add_logs(self.node, vec![report]).await.expect("keeps lines");
             let checkpoint = Payload::from_store(format!("\"{}\"", canary(tenant)));
             self.store.save_checkpoint(self.node, fence(&jobs[0]), checkpoint).await.expect("saves");
             let output = Some(Payload::from_store(format!("\"{}\"", canary(tenant))));
@@ -136,6 +147,12 @@ impl Rig {
             ]);
             assert!(ids.contains(&jobs[0].id));
         }
+        let sums = Sums::from_values(&[1]);
+        let own =
+            [A, B].map(|tenant| Addition { tenant: Some(tenant), handler: canary(tenant).into(), sums: sums.clone() });
+        let all = Addition { tenant: None, handler: "everyone".into(), sums: sums.clone() };
+        let now = self.store.now().await.expect("time");
+        self.store.add_activity(now, own.into_iter().chain([all]).collect()).await.expect("adds");
         self.client.execute("select windlass.fold_counters(1000)", &[]).await.expect("folds");
         places
     }
@@ -244,6 +261,7 @@ async fn the_tenants_role_can_only_read() {
         "expiry",
         "setting",
         "api_key",
+        "depth",
     ] {
         rig.behind_refused(&format!("select * from windlass.{table}")).await;
     }
@@ -296,7 +314,7 @@ async fn the_catalog_has_no_hole() {
                   and attname = 'tenant_id') and has_table_privilege('windlass_app', c.oid, 'select') order by 1";
     assert_eq!(
         rig.names(others).await,
-        ["event", "outcome", "pause", "progress"],
+        ["event", "job_log", "outcome", "pause", "progress"],
         "read through the job they belong to"
     );
     let policies = "select polname || ' of ' || polrelid::regclass from pg_policy where polrelid in
@@ -322,12 +340,13 @@ async fn the_catalog_has_no_hole() {
     let keys =
         "select conname::text from pg_constraint where connamespace = 'windlass'::regnamespace and contype = 'f'";
     assert_eq!(rig.names(keys).await, [""; 0], "foreign keys are checked without policies");
-    // Unique over something a tenant chooses, and without the tenant: ids are made by nodes, everything else is not.
+    // Unique over something a tenant chooses, and without the tenant: ids are made by nodes and the numbers of usage events
+    // by the database, everything else is not.
     let oracles = "select i.indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
         where c.relnamespace = 'windlass'::regnamespace and i.indisunique and not c.relispartition
           and not exists (select 1 from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any (i.indkey)
                           and a.attname in ('tenant_id', 'id', 'lease_id', 'node_id', 'slot', 'version', 'target'))
-          and c.relname not in ('line', 'schema_object', 'setting')";
+          and c.relname not in ('line', 'schema_object', 'setting', 'depth', 'usage_event', 'feed', 'lead')";
     assert_eq!(rig.names(oracles).await, [""; 0], "a duplicate would tell of another tenant");
     let roles = "select rolname::text from pg_roles where rolname in ('windlass_app', 'windlass_engine')
                  and (rolsuper or rolbypassrls or rolcanlogin or rolcreaterole or rolcreatedb or rolreplication)";

@@ -67,6 +67,7 @@ async fn drain(store: &dyn Store, node: NodeId, max: usize) -> Result<usize, Box
             ran: Duration::ZERO,
             transition: Transition::Succeed { output: None, keep: Duration::from_secs(86_400) },
             follow_up: None,
+            cost: None,
         };
         store.finish(node, jobs.iter().map(finish).collect()).await?;
     }

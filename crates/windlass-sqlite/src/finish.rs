@@ -10,9 +10,11 @@ use rusqlite::{Connection, params};
 use windlass_core::store::{Fence, Finish, Finished, LeaseId, NodeId, ProgressReport, Transition};
 use windlass_core::{JobError, Payload, Reason, Status, Timestamp};
 
+use crate::feed;
 use crate::place::{self, Audit, DEFAULT_KEEP, Ending, Event, Group, JobHead, SYSTEM, Turn, Waiting};
 use crate::rows::{Columns, Done, Leased, internal, pack_leased, unpack_leased};
 use crate::submit;
+use crate::usage;
 use crate::writer::State;
 
 /// Carries out the transitions in order.
@@ -31,6 +33,10 @@ pub(crate) fn finish(conn: &Connection, state: &mut State, node: NodeId, finishe
         };
         let cancel = held.as_mut().and_then(|held| held.cancels.remove(&job.id));
         let status = carry_out(conn, state, node, finish, job, cancel, &mut moves)?;
+        if let Some(cost) = finish.cost {
+            usage::add(conn, state.now, job.id, cost, status.is_terminal())?;
+        }
+        feed::note(conn, state, job.id, status, finish.attempt)?;
         answers.push(Finished::Accepted(status));
     }
     for (lease, held) in leases {
@@ -365,6 +371,8 @@ pub(crate) fn free_node(conn: &Connection, state: &mut State, node: NodeId, lost
                 };
                 place::record(conn, state.now, &event)?;
             }
+            let attempts = waiting.failed.saturating_add(waiting.recoveries);
+            feed::note(conn, state, job.id, Status::Pending, attempts)?;
             ready.push((waiting.group(), job.id));
             freed.push(job.id);
         }
@@ -402,7 +410,8 @@ fn end_without_finish(
         error: None,
         output: None,
     };
-    place::end(conn, state, &ending)
+    place::end(conn, state, &ending)?;
+    feed::note(conn, state, job.id, Status::Canceled, job.attempt())
 }
 
 /// The leases of a node, oldest first.

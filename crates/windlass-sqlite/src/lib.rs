@@ -33,14 +33,18 @@ mod submit;
 
 // Around it.
 mod access;
+mod activity;
 mod edit;
 mod examine;
+mod feed;
 mod keys;
+mod logs;
 mod maintain;
 mod node;
 mod read;
 mod steer;
 mod tx;
+mod usage;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -51,16 +55,18 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use rusqlite::Connection;
 use tokio::sync::Notify;
+use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
 use windlass_core::failures::Failing;
-use windlass_core::health::{Checkup, Finding};
+use windlass_core::health::{Checkup, Finding, Vitals};
 use windlass_core::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
-    Fence, Finish, Finished, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget, ProgressReport,
-    Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue, Whereabouts, WrappedKey,
+    FeedAsk, FeedRow, Fence, Finish, Finished, Lead, Limited, LogReport, NewNode, NodeId, NodeLease, NodeRecord, Pause,
+    PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted, WaitingQueue,
+    WebhookRecord, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Clock, Edit, HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Quota, Quotas, Scope, SystemClock,
-    TenantId, TenantUse, Timestamp,
+    ApiKey, Clock, Cost, Edit, Found, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Quota, Quotas,
+    Scope, SystemClock, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow, Webhook,
 };
 
 pub use migrate::{SCHEMA_VERSION, migrations_sql, schema_version};
@@ -414,6 +420,10 @@ impl Store for SqliteStore {
         self.write(move |conn, _| finish::report_progress(conn, node, &reports)).await
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        self.write(move |conn, _| logs::add(conn, node, &reports)).await
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         self.write(move |conn, _| finish::save_checkpoint(conn, node, fence, &data)).await
     }
@@ -432,6 +442,11 @@ impl Store for SqliteStore {
         self.read(move |conn, now| Reader::new(conn, now)?.list(scope, &filter, page)).await
     }
 
+    async fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Result<Found> {
+        let filter = filter.clone();
+        self.read(move |conn, now| Reader::new(conn, now)?.search(scope, &filter, page, look_at)).await
+    }
+
     async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
         let filter = filter.clone();
         self.read(move |conn, now| Reader::new(conn, now)?.count(scope, &filter, cap)).await
@@ -444,6 +459,10 @@ impl Store for SqliteStore {
 
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         self.read(move |conn, now| Reader::new(conn, now)?.history(scope, id)).await
+    }
+
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        self.read(move |conn, now| logs::read(conn, now, scope, id, after)).await
     }
 
     async fn counts(&self, scope: Scope) -> Result<Counts> {
@@ -506,6 +525,20 @@ impl Store for SqliteStore {
         self.read(move |conn, now| read::audit_log(conn, now, scope, &filter)).await
     }
 
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        let by = by.to_owned();
+        self.write(move |conn, state| usage::record(conn, state, scope, id, &by, cost)).await
+    }
+
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.read(move |conn, _| usage::by_day(conn, scope, &from, &to)).await
+    }
+
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        self.read(move |conn, _| usage::events(conn, scope, after, limit)).await
+    }
+
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
         self.read(move |conn, _| keys::list(conn, scope)).await
     }
@@ -554,6 +587,47 @@ impl Store for SqliteStore {
     async fn set_setting_if_absent(&self, name: &str, value: &str) -> Result<String> {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.write(move |conn, _| access::set_setting_if_absent(conn, &name, &value)).await
+    }
+
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        self.write(move |conn, state| feed::want(conn, state, time)).await
+    }
+
+    async fn feed_end(&self) -> Result<u64> {
+        self.read(|conn, _| feed::end(conn)).await
+    }
+
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        let ask = ask.clone();
+        self.read(move |conn, _| feed::read(conn, &ask, limit)).await
+    }
+
+    async fn add_webhook(&self, record: WebhookRecord) -> Result<Webhook> {
+        self.write(move |conn, state| feed::add_webhook(conn, state, record)).await
+    }
+
+    async fn webhooks(&self, scope: Scope) -> Result<Vec<WebhookRecord>> {
+        self.read(move |conn, _| feed::webhooks(conn, scope)).await
+    }
+
+    async fn pause_webhook(&self, scope: Scope, id: &str, paused: bool, by: &str) -> Result<bool> {
+        let (id, by) = (id.to_owned(), by.to_owned());
+        self.write(move |conn, state| feed::pause_webhook(conn, state, scope, &id, paused, &by)).await
+    }
+
+    async fn remove_webhook(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        let (id, by) = (id.to_owned(), by.to_owned());
+        self.write(move |conn, state| feed::remove_webhook(conn, state, scope, &id, &by)).await
+    }
+
+    async fn lead(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lead>> {
+        let name = name.to_owned();
+        self.write(move |conn, state| feed::lead(conn, state, &name, node, time)).await
+    }
+
+    async fn advance_lead(&self, name: &str, term: u64, cursor: u64) -> Result<bool> {
+        let name = name.to_owned();
+        self.write(move |conn, _| feed::advance_lead(conn, &name, term, cursor)).await
     }
 
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
@@ -613,6 +687,38 @@ impl Store for SqliteStore {
 
     async fn clean(&self, limit: usize) -> Result<usize> {
         self.write(move |conn, state| maintain::clean(conn, state, limit)).await
+    }
+
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        self.write(move |conn, _| activity::add(conn, at, &additions)).await
+    }
+
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        self.read(move |conn, _| activity::slices(conn, scope, resolution, from)).await
+    }
+
+    async fn sample_depth(&self) -> Result<()> {
+        // Counted by a reader, because the writer has better things to do.
+        match self.read(activity::unknown_depth).await? {
+            Some(counts) => self.write(move |conn, state| activity::keep_depth(conn, state.now, &counts)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        self.read(move |conn, _| activity::depths(conn, resolution, from)).await
+    }
+
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        self.write(move |conn, state| activity::clean(conn, state.now, limit)).await
+    }
+
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        self.read(move |conn, _| activity::backlog(conn, scope)).await
+    }
+
+    async fn vitals(&self) -> Result<Vitals> {
+        self.read(activity::vitals).await
     }
 
     /// No other process writes to the file, so this tells only of jobs that a transaction of the application brought.

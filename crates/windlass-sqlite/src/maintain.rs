@@ -6,14 +6,16 @@ use rusqlite::{Connection, Rows, params};
 use windlass_core::store::Promoted;
 use windlass_core::{OperatorRight, Reason, Scope, Timestamp};
 
+use crate::feed;
 use crate::place::{self, Turn, Wait, Waiting};
 use crate::read::Reader;
 use crate::rows::{Columns, Done, as_i64, job_id, json_ids};
 use crate::steer;
+use crate::usage;
 use crate::writer::State;
 
 /// Maintenance is the engine's, which looks after everyone's jobs.
-const ENGINE: Scope = Scope::All(OperatorRight::assume());
+pub(crate) const ENGINE: Scope = Scope::All(OperatorRight::assume());
 
 /// Makes due jobs ready.
 pub(crate) fn promote(conn: &Connection, state: &mut State, limit: usize) -> Done<Promoted> {
@@ -114,10 +116,12 @@ pub(crate) fn clean(conn: &Connection, state: &State, limit: usize) -> Done<usiz
     let old =
         select.query_map(params![now, as_i64(limit)], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
     remove_jobs(conn, state.now, &old)?;
+    feed::clean(conn, state.now, limit)?;
     // Keys that held for a time outlive their jobs.
     let sql = "DELETE FROM windlass_job_key WHERE n IN \
                (SELECT n FROM windlass_job_key WHERE until <= ?1 ORDER BY until LIMIT ?2)";
     conn.prepare_cached(sql)?.execute(params![now, as_i64(limit)])?;
+    usage::clean(conn, state.now, limit)?;
     Ok(old.len())
 }
 
@@ -126,12 +130,13 @@ pub(crate) fn remove_jobs(conn: &Connection, now: Timestamp, jobs: &[i64]) -> Do
     let Some(largest) = jobs.iter().max() else { return Ok(()) };
     conn.prepare_cached(include_str!("sql/maintain_mark.sql"))?.execute(params!["job", largest])?;
     let ids = json_ids(jobs);
-    const SIDE_ROWS: [&str; 8] = [
+    const SIDE_ROWS: [&str; 9] = [
         "DELETE FROM windlass_outcome WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_dead_letter WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_event WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_checkpoint WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_progress WHERE job IN (SELECT value FROM json_each(?1))",
+        "DELETE FROM windlass_job_log WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_expiry WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_job_tag WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_job WHERE id IN (SELECT value FROM json_each(?1))",

@@ -12,12 +12,14 @@ use crate::rows::{Fault, sql_error};
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// In order; never edited after a release.
-const MIGRATIONS: [(&str, &str); 5] = [
+const MIGRATIONS: [(&str, &str); 7] = [
     ("0001_jobs", include_str!("migrations/0001_jobs.sql")),
     ("0002_data_keys", include_str!("migrations/0002_data_keys.sql")),
     ("0003_quotas", include_str!("migrations/0003_quotas.sql")),
     ("0004_signatures", include_str!("migrations/0004_signatures.sql")),
-    ("0005_outside", include_str!("migrations/0005_outside.sql")),
+    ("0005_logs_usage", include_str!("migrations/0005_logs_usage.sql")),
+    ("0006_activity", include_str!("migrations/0006_activity.sql")),
+    ("0007_outside", include_str!("migrations/0007_outside.sql")),
 ];
 
 /// The SQL of every migration, for people who want to read it before it runs.

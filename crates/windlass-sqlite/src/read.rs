@@ -11,8 +11,8 @@ use windlass_core::store::{
     suspect_queue,
 };
 use windlass_core::{
-    BatchId, HistoryEntry, JobError, JobFilter, JobId, JobRecord, Page, Payload, Progress, Replayed, Scope, Status,
-    TenantId, Timestamp,
+    BatchId, Found, HistoryEntry, JobError, JobFilter, JobId, JobRecord, Page, Payload, Progress, Replayed, Scope,
+    Status, TenantId, Timestamp,
 };
 
 use crate::node;
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Done<Vec<JobRecord>> {
         let limit = page.limit.clamp(1, Page::MAX);
         let (mut skip, mut records) = (page.offset, Vec::new());
-        self.each(scope, filter, page.before, |row| {
+        self.each(scope, filter, Span::below(page.before), |row| {
             match skip.checked_sub(1) {
                 Some(left) => skip = left,
                 None => records.push(self.record(row)?),
@@ -110,10 +110,48 @@ impl<'a> Reader<'a> {
         Ok(records)
     }
 
+    /// The same among the newest `look_at` candidates.
+    pub(crate) fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Done<Found> {
+        let limit = page.limit.clamp(1, Page::MAX);
+        let floor = self.floor(scope, filter, page.before, look_at)?;
+        let mut records = Vec::new();
+        self.each(scope, filter, Span { floor, ..Span::below(page.before) }, |row| {
+            records.push(self.record(row)?);
+            Ok(records.len() < limit)
+        })?;
+        Ok(Found::new(records, limit, floor.map(job_id)))
+    }
+
+    /// The last of the newest `look_at` candidates, if there are so many.
+    fn floor(&self, scope: Scope, filter: &JobFilter, before: Option<JobId>, look_at: usize) -> Done<Option<i64>> {
+        let (below, nth) = (before.map_or(i64::MAX, JobId::as_i64), as_i64(look_at.saturating_sub(1)));
+        let ask = |places: &str, value: Option<Value>| -> Done<Option<i64>> {
+            let sql = format!("{places} ORDER BY 1 DESC LIMIT 1 OFFSET ?");
+            let values = value.into_iter().chain([Value::from(below), Value::from(nth)]);
+            let mut select = self.conn.prepare(&sql)?;
+            let mut rows = select.query(params_from_iter(values))?;
+            Ok(rows.next()?.map(|row| row.get(0)).transpose()?)
+        };
+        if let Some(places) = sparse_places(filter) {
+            let mut floor = None;
+            for place in places {
+                floor = floor.max(ask(&format!("{} AND job < ?", place.sql), place.signature.map(Value::from))?);
+            }
+            return Ok(floor);
+        }
+        match scope.tenant().or(filter.tenant) {
+            Some(tenant) => {
+                let tenant = Value::from(tenant_bytes(&tenant).to_vec());
+                ask("SELECT id FROM windlass_job WHERE tenant = ? AND id < ?", Some(tenant))
+            }
+            None => ask("SELECT id FROM windlass_job WHERE id < ?", None),
+        }
+    }
+
     /// How many jobs pass the filter, up to `cap`.
     pub(crate) fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Done<u64> {
         let mut counted = 0;
-        self.each(scope, filter, None, |_| {
+        self.each(scope, filter, Span::default(), |_| {
             counted += 1;
             Ok(counted < cap)
         })?;
@@ -126,7 +164,7 @@ impl<'a> Reader<'a> {
         for status in [Status::DeadLettered, Status::Retrying] {
             let Some(filter) = failing_filter(filter, status) else { continue };
             let until = failing.len() + newest;
-            self.each(scope, &filter, None, |row| {
+            self.each(scope, &filter, Span::default(), |row| {
                 failing.push(match status {
                     Status::DeadLettered => letter(row)?,
                     _ => self.record(row)?.into(),
@@ -143,10 +181,10 @@ impl<'a> Reader<'a> {
         &self,
         scope: Scope,
         filter: &JobFilter,
-        before: Option<JobId>,
+        span: Span,
         mut visit: impl FnMut(&Row<'_>) -> Done<bool>,
     ) -> Done<()> {
-        let (conditions, values) = self.conditions(scope, filter, before);
+        let (conditions, values) = self.conditions(scope, filter, span);
         let sql = format!("{} WHERE {conditions} ORDER BY j.id DESC", include_str!("sql/read_job.sql"));
         // Not kept: there are as many texts as filters, and they would push out the statements that matter.
         let mut select = self.conn.prepare(&sql)?;
@@ -169,14 +207,17 @@ impl<'a> Reader<'a> {
     }
 
     /// The filter in SQL, as far as SQL can say it. Agrees with [`JobFilter::matches`].
-    fn conditions(&self, scope: Scope, filter: &JobFilter, before: Option<JobId>) -> (String, Vec<Value>) {
+    fn conditions(&self, scope: Scope, filter: &JobFilter, span: Span) -> (String, Vec<Value>) {
         let mut all = Conditions::default();
         all.add("(o.purge_at IS NULL OR o.purge_at > ?)", self.now.as_micros());
         for tenant in scope.tenant().into_iter().chain(filter.tenant) {
             all.add("j.tenant = ?", tenant_bytes(&tenant).to_vec());
         }
-        if let Some(before) = before {
-            all.add("j.id < ?", before.as_i64());
+        if let Some(below) = span.below {
+            all.add("j.id < ?", below);
+        }
+        if let Some(floor) = span.floor {
+            all.add("j.id >= ?", floor);
         }
         if let Some(handler) = &filter.handler {
             all.add("j.handler = ?", handler.clone());
@@ -219,9 +260,17 @@ impl<'a> Reader<'a> {
         if !filter.statuses.is_empty() {
             let leased = self.running_ids();
             let codes: Vec<String> = filter.statuses.iter().map(|status| status.code().to_string()).collect();
-            if let Some((places, signatures)) = sparse_places(filter) {
-                all.add(&format!("j.id IN ({places})"), json_ids(&leased));
-                all.values.extend(signatures.into_iter().map(Value::from));
+            if let Some(places) = sparse_places(filter) {
+                let mut all_places = vec!["SELECT value FROM json_each(?)".to_owned()];
+                all.values.push(json_ids(&leased).into());
+                for place in places {
+                    // Within the span already here, because all that the places have is read before the first job.
+                    all_places.push(format!("{} AND job < ? AND job >= ?", place.sql));
+                    all.values.extend(place.signature.map(Value::from));
+                    let (below, floor) = (span.below.unwrap_or(i64::MAX), span.floor.unwrap_or(i64::MIN));
+                    all.values.extend([Value::from(below), Value::from(floor)]);
+                }
+                all.parts.push(format!("j.id IN ({})", all_places.join(" UNION ALL ")));
             }
             all.add(&format!("{STATUS} IN ({})", codes.join(",")), json_ids(&leased));
         }
@@ -350,7 +399,9 @@ impl<'a> Reader<'a> {
     fn tell_past(&self, id: i64, record: &mut JobRecord) -> Done<()> {
         for event in events(self.conn, id)? {
             (record.failed, record.recoveries) = (event.failed, event.recoveries);
-            record.error = event.entry.error.or(record.error.take());
+            // A replay starts the job anew: what went wrong before is history.
+            let earlier = record.error.take().filter(|_| event.entry.attempt > 0 || event.entry.note.is_none());
+            record.error = event.entry.error.or(earlier);
             record.node = event.entry.node.or(record.node);
             record.started_at = event.entry.started_at.or(record.started_at);
         }
@@ -396,25 +447,45 @@ const STATUS: &str = "CASE WHEN o.job IS NOT NULL THEN o.status WHEN s.job IS NO
 /// Hides jobs whose time is over.
 const VISIBLE_AT_2: &str = "(o.purge_at IS NULL OR o.purge_at > ?2)";
 
-/// Where to look for jobs in the states of a filter, if they are few among many. The values are the list of ids that run,
-/// then the signatures that are answered.
-fn sparse_places(filter: &JobFilter) -> Option<(String, Vec<String>)> {
-    let mut places = vec!["SELECT value FROM json_each(?)"];
-    let mut signatures = Vec::new();
-    for status in &filter.statuses {
-        match (status, filter.signature) {
-            (Status::Running, _) => {}
-            (Status::Scheduled | Status::Retrying, _) => places.push("SELECT job FROM windlass_scheduled"),
-            (Status::Blocked, _) => places.push("SELECT job FROM windlass_gated"),
-            (Status::DeadLettered, None) => places.push("SELECT job FROM windlass_dead_letter"),
-            (Status::DeadLettered, Some(signature)) => {
-                places.push("SELECT job FROM windlass_outcome WHERE status = 8 AND error ->> 'signature' = ?");
-                signatures.push(signature.to_string());
-            }
-            _ => return None,
-        }
+/// Which ids a list is about: those from `floor` on and below `below`.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    floor: Option<i64>,
+    below: Option<i64>,
+}
+
+impl Span {
+    fn below(before: Option<JobId>) -> Span {
+        Span { floor: None, below: before.map(JobId::as_i64) }
     }
-    Some((places.join(" UNION ALL "), signatures))
+}
+
+/// A table that has the jobs of some state, by id; the statement goes on with `AND`.
+struct SparsePlace {
+    sql: &'static str,
+    /// The value it asks for.
+    signature: Option<String>,
+}
+
+/// Where to look for jobs in the states of a filter, if they are few among many. Those that run are not among them: their
+/// ids are at hand.
+fn sparse_places(filter: &JobFilter) -> Option<Vec<SparsePlace>> {
+    let mut places = Vec::new();
+    for status in &filter.statuses {
+        let (sql, signature) = match (status, filter.signature) {
+            (Status::Running, _) => continue,
+            (Status::Scheduled | Status::Retrying, _) => ("SELECT job FROM windlass_scheduled WHERE true", None),
+            (Status::Blocked, _) => ("SELECT job FROM windlass_gated WHERE true", None),
+            (Status::DeadLettered, None) => ("SELECT job FROM windlass_dead_letter WHERE true", None),
+            (Status::DeadLettered, Some(signature)) => (
+                "SELECT job FROM windlass_outcome WHERE status = 8 AND error ->> 'signature' = ?",
+                Some(signature.to_string()),
+            ),
+            _ => return None,
+        };
+        places.push(SparsePlace { sql, signature });
+    }
+    (!filter.statuses.is_empty()).then_some(places)
 }
 
 /// A dead letter from a row of `read_job.sql`: its outcome has the error, so its past is not read.
@@ -589,7 +660,7 @@ pub(crate) fn waiting_queues(conn: &Connection) -> Done<Vec<WaitingQueue>> {
 }
 
 /// The queues that have ready jobs.
-fn queues(conn: &Connection) -> Done<Vec<String>> {
+pub(crate) fn queues(conn: &Connection) -> Done<Vec<String>> {
     let mut select = conn.prepare_cached(include_str!("sql/read_queues.sql"))?;
     Ok(select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
 }

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 use windlass_core::store::{AuditEntry, CancelReply, Gate, PauseTarget, ReplayReply};
 use windlass_core::{JobId, JobRecord, Scope, Status};
 
+use crate::feed;
 use crate::finish::cancel_note;
 use crate::maintain;
 use crate::place::{self, Audit, DEFAULT_KEEP, Ending, Event, Turn, Wait, Waiting};
@@ -95,7 +96,8 @@ pub(crate) fn end_waiting(
         error: None,
         output: None,
     };
-    place::end(conn, state, &ending)
+    place::end(conn, state, &ending)?;
+    feed::note(conn, state, job, Status::Canceled, record.attempt)
 }
 
 /// Puts a dead letter back to work in place.
@@ -139,6 +141,7 @@ pub(crate) fn replay(conn: &Connection, state: &mut State, scope: Scope, id: Job
         note: Some(&note),
     };
     place::record(conn, state.now, &event)?;
+    feed::note(conn, state, job, event.status, 0)?;
     match behind {
         Some(gate) => place::gate(conn, &waiting, &gate, None)?,
         None => place::make_ready(conn, state, vec![(waiting.group(), job)], Turn::Next)?,

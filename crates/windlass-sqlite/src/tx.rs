@@ -40,6 +40,8 @@ where
     let store = ctx.store().and_then(|store| store.as_any().downcast_ref::<SqliteStore>());
     let store = store.ok_or_else(|| store::Error::Refused("the job is not kept in SQLite".into()))?;
     let finish = ctx.success(output).map_err(store::Error::from)?;
+    // With the end of the job its lease goes, and what was said under it would be refused.
+    ctx.flush().await;
     let value = store.complete_in(ctx.node(), finish, work).await.inspect_err(|error| {
         if matches!(error, TxError::LeaseLost(_)) {
             ctx.fence_refused();

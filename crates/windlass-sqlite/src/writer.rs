@@ -16,6 +16,7 @@ use windlass_core::fair::{Line, Positions};
 use windlass_core::store::{Error, Result};
 use windlass_core::{Clock, Quotas, Timestamp};
 
+use crate::feed;
 use crate::lock::FileLock;
 use crate::quota::{self, BytesCounts};
 use crate::rows::{Columns, Done, same_error, sql_error};
@@ -41,6 +42,8 @@ pub(crate) struct State {
     /// What tenants may use, as committed.
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) bytes_counts: BytesCounts,
+    /// Until when status events are wanted.
+    pub(crate) feed_until: Timestamp,
 }
 
 impl State {
@@ -54,6 +57,7 @@ impl State {
             failure: None,
             quotas: Arc::new(quota::load(conn)?),
             bytes_counts: BytesCounts::default(),
+            feed_until: feed::wanted_until(conn)?,
         };
         state.positions.set_shares(&state.quotas);
         let mut chunks =

@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::{Bench, open, succeed};
 use windlass_core::store::{CancelReply, Error, Fence, Finish, Finished, Store, Submit, suspect_queue};
 use windlass_core::{
-    JobContext, JobError, JobId, JobService, Scope, SecurityContext, Start, Status, SubmitOptions, TenantId,
+    Cost, JobContext, JobError, JobId, JobService, LogLevel, Scope, SecurityContext, Start, Status, SubmitOptions,
+    TenantId,
 };
 use windlass_sqlite::{SqliteStore, TxError, migrations_sql, rusqlite};
 
@@ -195,6 +196,7 @@ async fn a_job_completes_with_the_writes_of_its_handler() {
         ran: Duration::from_secs(1),
         transition: succeed(),
         follow_up: None,
+        cost: None,
     };
     let send = |tx: &windlass_sqlite::SqliteTx<'_>| tx.execute("INSERT INTO sent VALUES ('x')", []);
     let sent = async || {
@@ -263,4 +265,28 @@ async fn a_file_can_be_opened_again_as_soon_as_its_service_is_shut_down() {
         jobs.wait_for::<()>(&ctx, job.id, Duration::from_secs(20)).await.expect("succeeds");
         jobs.shutdown().await;
     }
+}
+
+/// RUN-9, OPS-6, BEY-7: what an attempt has cost is recorded in the handler's own transaction, and what it said before
+/// that is kept.
+#[tokio::test]
+async fn costs_and_lines_of_a_job_that_ends_in_its_own_transaction_are_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Arc::new(SqliteStore::open(directory.path().join("jobs.db")).expect("opens"));
+    store.transaction(|tx| tx.execute_batch("CREATE TABLE sent (cents INTEGER)")).await.expect("commits");
+    async fn send(_: (), ctx: JobContext, cents: i64) -> Result<i64, JobError> {
+        ctx.log(LogLevel::Info, format!("sends {cents}"));
+        ctx.record_cost(Cost::new(cents, 1));
+        windlass_sqlite::complete(&ctx, &cents, move |tx| tx.execute("INSERT INTO sent VALUES (?1)", [cents])).await?;
+        Ok(cents)
+    }
+    let jobs = JobService::builder(store).function("send", (), send).start().await.expect("starts");
+    let ctx = SecurityContext::new(TenantId::ROOT);
+    let id = jobs.submit_named(&ctx, "send", &7_i64, SubmitOptions::new()).await.expect("accepted").id;
+    assert_eq!(jobs.wait_for::<i64>(&ctx, id, Duration::from_secs(20)).await.expect("succeeds"), 7);
+    let lines = jobs.logs(&ctx, id, 0).await.expect("reads");
+    assert_eq!(lines.iter().map(|line| line.message.as_str()).collect::<Vec<_>>(), ["sends 7"]);
+    let costs = jobs.usage_events(&ctx, 0, 10).await.expect("reads");
+    assert_eq!(costs.iter().map(|cost| (cost.job, cost.cents)).collect::<Vec<_>>(), [(id, 7)]);
+    jobs.shutdown().await;
 }

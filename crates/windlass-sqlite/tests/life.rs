@@ -76,6 +76,7 @@ async fn a_plain_job_can_be_born_leased() {
         ran: Duration::ZERO,
         transition: succeed(),
         follow_up: Some(Box::new(b.job())),
+        cost: None,
     };
     let follow_up = done.follow_up.as_ref().expect("set").id;
     let answer = b.store.finish(b.node, vec![done]).await.expect("finishes");

@@ -207,6 +207,17 @@ async fn ask_everything(jobs: &JobService, me: &mut Tenant, theirs: &[JobId]) {
     for letter in jobs.dead_letters(&ctx, JobFilter::all(), Page::default()).await.expect("lists") {
         me.reads(&letter);
     }
+    for text in
+        ["", "error:e", "status:dead,retrying,pending,running", "node:1", "input.secret:x", "tag:t priority:normal"]
+    {
+        let filter = JobFilter::parse(text, Timestamp::default()).expect(text);
+        for record in jobs.search(&ctx, &filter, Page::default()).await.expect("searches").jobs {
+            me.reads(&record);
+        }
+        me.hears(&jobs.preview(&ctx, &filter, 100).await.expect("counts"));
+        me.hears(&jobs.failures(&ctx, &filter, 100).await.expect("groups"));
+    }
+    me.hears(&jobs.bulks(&ctx));
     me.hears(&jobs.counts(&ctx).await.expect("counts"));
     assert_eq!(jobs.counts(&ctx).await.expect("counts").unfinished(), 5, "its own, not all");
     me.hears(&jobs.audit_log(&ctx, &AuditFilter::default()).await.expect("reads"));

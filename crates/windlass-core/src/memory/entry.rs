@@ -1,6 +1,7 @@
 //! One job as the memory store keeps it: where it is, what happened to it, and how it is read back. Used by `memory`,
 //! which moves jobs from place to place. Never looks at other jobs or at a clock.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::id::JobId;
 use crate::job::{
     BatchId, ClaimedJob, HistoryEntry, JobRecord, JobSpec, NewJob, Progress, Replayed, Start, Status, Unique,
 };
+use crate::logs::KeptLine;
 use crate::payload::Payload;
 use crate::priority::Priority;
 use crate::store::{Gate, LeaseId, NodeId, suspect_queue};
@@ -68,6 +70,8 @@ pub(super) struct Story {
     pub(super) error: Option<JobError>,
     pub(super) progress: Option<Progress>,
     pub(super) checkpoint: Option<Payload>,
+    /// What its attempts have said, oldest first.
+    pub(super) lines: VecDeque<KeptLine>,
     /// What happened between its submit and where it is now; those two are not repeated here.
     pub(super) events: Vec<HistoryEntry>,
 }

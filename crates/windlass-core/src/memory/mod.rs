@@ -3,8 +3,11 @@
 //! nothing to disk.
 
 mod access;
+mod costs;
 mod entry;
+mod feed;
 mod index;
+mod past;
 mod ready;
 
 use std::any::Any;
@@ -18,25 +21,32 @@ use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 
 use crate::access::ApiKey;
+use crate::activity::{Addition, Resolution, Slice, Waiting};
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::edit::{Edit, Move, after_edit, can_edit};
 use crate::error::{JobError, Reason};
 use crate::filter::JobFilter;
+use crate::health::Vitals;
 use crate::id::{JobId, MachineSlot};
 use crate::job::{HistoryEntry, JobRecord, NewJob, Page, Replayed, Status, UniqueWithin};
+use crate::logs::{KeptLine, LogLine, append};
 use crate::payload::Payload;
 use crate::priority::Band;
 use crate::quota::{Amount, Bucket, Quota, Quotas, TenantUse, admit};
 use crate::store::{
     ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
-    Fence, Finish, Finished, Gate, LeaseId, Limited, NewNode, NodeId, NodeLease, NodeRecord, Pause, PauseTarget,
-    ProgressReport, Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store, Submit, Submitted, Transition,
-    WaitingQueue, Whereabouts, WrappedKey,
+    FeedAsk, FeedRow, Fence, Finish, Finished, Gate, Lead, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease,
+    NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, SLOT_QUARANTINE, Store,
+    Submit, Submitted, Transition, WaitingQueue, WebhookRecord, Whereabouts, WrappedKey,
 };
 use crate::tenant::{Scope, TenantId};
+use crate::usage::{Cost, UsageEvent, UsageRow};
+use crate::webhook::Webhook;
 
+use costs::Costs;
 use entry::{Attempt, Entry, Job, KeyOf, Outcome, Place, UniqueHolder, due};
 use index::{Index, Node, OrderingKey};
+use past::Past;
 
 /// Who acts in audit entries that nobody asked for.
 const ENGINE: &str = "windlass";
@@ -148,6 +158,19 @@ impl Store for MemoryStore {
         }))
     }
 
+    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
+        Ok(self.step(|state, _| {
+            let keep = |report: LogReport| match state.held(node, report.fence) {
+                Some(entry) => {
+                    append(&mut entry.story_mut().lines, report);
+                    true
+                }
+                None => false,
+            };
+            reports.into_iter().map(keep).collect()
+        }))
+    }
+
     async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
         Ok(self.step(|state, _| match state.held(node, fence) {
             Some(entry) => {
@@ -173,6 +196,14 @@ impl Store for MemoryStore {
 
     async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
         Ok(self.step(|state, now| state.visible(scope, id, now).map(Entry::history).unwrap_or_default()))
+    }
+
+    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
+        Ok(self.step(|state, now| {
+            let lines = state.visible(scope, id, now).and_then(Entry::story).map(|story| &story.lines);
+            let newer = |kept: &&KeptLine| kept.line.sequence > after;
+            lines.into_iter().flatten().filter(newer).map(|kept| kept.line.clone()).collect()
+        }))
     }
 
     async fn counts(&self, scope: Scope) -> Result<Counts> {
@@ -230,6 +261,18 @@ impl Store for MemoryStore {
 
     async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         Ok(self.step(|state, now| state.audit_log(scope, filter, now)))
+    }
+
+    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
+        Ok(self.step(|state, now| state.record_cost(scope, id, by, cost, now)))
+    }
+
+    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
+        Ok(self.step(|state, _| state.costs.by_day(scope, from, to)))
+    }
+
+    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
+        Ok(self.step(|state, _| state.costs.events(scope, after, limit)))
     }
 
     async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
@@ -307,6 +350,58 @@ impl Store for MemoryStore {
             .step(|state, _| state.access.settings.entry(name.to_owned()).or_insert_with(|| value.to_owned()).clone()))
     }
 
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        self.step(|state, now| state.feed.want(now + time));
+        Ok(())
+    }
+
+    async fn feed_end(&self) -> Result<u64> {
+        Ok(self.step(|state, _| state.feed.end()))
+    }
+
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        Ok(self.step(|state, _| state.feed.read(ask, limit, |id| state.jobs.get(&id).map(Box::as_ref))))
+    }
+
+    async fn add_webhook(&self, record: WebhookRecord) -> Result<Webhook> {
+        self.step(|state, now| {
+            let webhook = state.feed.add_webhook(record, now)?;
+            state.audit_webhook(now, &webhook, &webhook.created_by, "WEBHOOK_ADDED");
+            Ok(webhook)
+        })
+    }
+
+    async fn webhooks(&self, scope: Scope) -> Result<Vec<WebhookRecord>> {
+        Ok(self.step(|state, _| state.feed.webhooks(scope)))
+    }
+
+    async fn pause_webhook(&self, scope: Scope, id: &str, paused: bool, by: &str) -> Result<bool> {
+        Ok(self.step(|state, now| {
+            let Some((webhook, changed)) = state.feed.pause_webhook(scope, id, paused) else { return false };
+            if changed {
+                let action = if paused { "WEBHOOK_PAUSED" } else { "WEBHOOK_RESUMED" };
+                state.audit_webhook(now, &webhook, by, action);
+            }
+            true
+        }))
+    }
+
+    async fn remove_webhook(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
+        Ok(self.step(|state, now| {
+            let Some(webhook) = state.feed.remove_webhook(scope, id) else { return false };
+            state.audit_webhook(now, &webhook, by, "WEBHOOK_REMOVED");
+            true
+        }))
+    }
+
+    async fn lead(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lead>> {
+        Ok(self.step(|state, now| state.feed.lead(name, node, time, now)))
+    }
+
+    async fn advance_lead(&self, name: &str, term: u64, cursor: u64) -> Result<bool> {
+        Ok(self.step(|state, _| state.feed.advance_lead(name, term, cursor)))
+    }
+
     async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
         self.step(|state, now| {
             state.set_quota(of, quota, by, now);
@@ -351,6 +446,39 @@ impl Store for MemoryStore {
         Ok(self.step(|state, now| state.clean(limit, now)))
     }
 
+    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
+        self.step(|state, _| state.past.add(at, additions));
+        Ok(())
+    }
+
+    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
+        Ok(self.step(|state, _| state.past.slices(scope, resolution, from)))
+    }
+
+    async fn sample_depth(&self) -> Result<()> {
+        self.step(|state, now| state.past.sample(now, state.index.counts(Scope::ENGINE)));
+        Ok(())
+    }
+
+    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
+        Ok(self.step(|state, _| state.past.depths(resolution, from)))
+    }
+
+    async fn clean_activity(&self, limit: usize) -> Result<usize> {
+        Ok(self.step(|state, now| state.past.clean(now, limit)))
+    }
+
+    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
+        Ok(self.step(|state, _| state.backlog(scope)))
+    }
+
+    async fn vitals(&self) -> Result<Vitals> {
+        Ok(self.step(|state, now| {
+            let (oldest_due, dead_letters) = (state.oldest_due(now), state.dead_letters());
+            Vitals { oldest_due, dead_letters, ..Vitals::default() }
+        }))
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -368,8 +496,11 @@ struct State {
     unique_orphans: BTreeMap<(Timestamp, JobId), KeyOf>,
     pauses: BTreeMap<PauseTarget, Pause>,
     audit: Vec<AuditEntry>,
+    past: Past,
     data_keys: BTreeMap<(TenantId, u32), DataKeyRecord>,
     access: access::Access,
+    costs: Costs,
+    feed: feed::Feed,
     nodes_made: i64,
     slots: Slots,
     quotas: Arc<Quotas>,
@@ -447,6 +578,7 @@ impl State {
         for id in self.jobs_of(node) {
             if !self.cancel_if_requested(id, now) {
                 self.make_ready(id, Join::Front, now);
+                self.tell(id, now);
             }
         }
         if let Some(node) = self.index.nodes.remove(&node) {
@@ -481,6 +613,7 @@ impl State {
         entry.note_attempt(now, Status::Pending, attempt, Some(error));
         entry.recoveries = entry.recoveries.saturating_add(1);
         self.make_ready(id, Join::Front, now);
+        self.tell(id, now);
     }
 
     /// Ends a leased job whose cancel was requested, when its node is gone.
@@ -494,6 +627,7 @@ impl State {
             ..Outcome::new(now, Status::Canceled, attempt, Some(now + entry.keep()))
         };
         self.end(id, outcome, None, now);
+        self.tell(id, now);
         true
     }
 
@@ -725,7 +859,7 @@ impl State {
     }
 
     fn finish_one(&mut self, node: NodeId, finish: Finish, now: Timestamp) -> Finished {
-        let Finish { fence, attempt, ran, transition, follow_up } = finish;
+        let Finish { fence, attempt, ran, transition, follow_up, cost } = finish;
         let Some(entry) = self.held(node, fence) else { return Finished::Fenced };
         let attempt = Attempt { number: attempt, node: Some(node), started_at: Some(now - ran) };
         let cancel = match &mut entry.place {
@@ -738,6 +872,10 @@ impl State {
             None => self.carry_out(fence.job, attempt, transition, now),
         }
         let status = self.jobs.get(&fence.job).map_or(wanted, |entry| entry.status());
+        if let Some(cost) = cost {
+            self.add_cost(fence.job, cost, status.is_terminal(), now);
+        }
+        self.feed.note(fence.job, status, attempt.number, now);
         if let Some(job) = follow_up
             && status == wanted
         {
@@ -1143,6 +1281,7 @@ impl State {
         let attempt = Attempt { number: entry.attempts(), node: None, started_at: None };
         let outcome = Outcome::new(now, Status::Canceled, attempt, Some(now + entry.keep()));
         self.end(id, Outcome { reason: Some(reason.into()), note: note.map(String::into), ..outcome }, None, now);
+        self.tell(id, now);
     }
 
     fn replay(&mut self, scope: Scope, id: JobId, by: &str, now: Timestamp) -> ReplayReply {
@@ -1167,6 +1306,7 @@ impl State {
             None => self.make_ready(id, Join::Turn, now),
         }
         self.write_audit(now, by, Some(tenant), "JOB_REPLAYED", id, None);
+        self.tell(id, now);
         ReplayReply::Replayed
     }
 
@@ -1241,6 +1381,21 @@ impl State {
         }
     }
 
+    fn record_cost(&mut self, scope: Scope, id: JobId, by: &str, cost: Cost, now: Timestamp) -> bool {
+        let Some(entry) = self.visible(scope, id, now) else { return false };
+        let (tenant, Cost { cents, units }) = (entry.job.tenant, cost);
+        self.add_cost(id, cost, false, now);
+        self.write_audit(now, by, Some(tenant), "COST_RECORDED", id, Some(format!("{cents} cents, {units} units")));
+        true
+    }
+
+    /// Adds what a job has cost.
+    fn add_cost(&mut self, id: JobId, cost: Cost, ended: bool, now: Timestamp) {
+        if let Some(entry) = self.jobs.get(&id) {
+            self.costs.add(entry.job.tenant, &entry.job.handler, id, cost, ended, now);
+        }
+    }
+
     fn purge(&mut self, scope: Scope, id: JobId, by: &str, now: Timestamp) -> bool {
         let Some(entry) = self.visible(scope, id, now).filter(|entry| entry.status().is_terminal()) else {
             return false;
@@ -1276,6 +1431,17 @@ impl State {
         let parked: Vec<JobId> = self.index.parked.get(target).into_iter().flatten().copied().collect();
         parked.into_iter().for_each(|id| self.make_ready(id, Join::Turn, now));
         true
+    }
+
+    /// Keeps a status event of a job as it is now, if somebody wants it.
+    fn tell(&mut self, id: JobId, now: Timestamp) {
+        let Some(entry) = self.jobs.get(&id) else { return };
+        let attempt = entry.outcome().map_or(entry.attempts(), |outcome| outcome.attempt.number);
+        self.feed.note(id, entry.status(), attempt, now);
+    }
+
+    fn audit_webhook(&mut self, now: Timestamp, webhook: &Webhook, by: &str, action: &str) {
+        self.write_audit(now, by, Some(webhook.tenant), action, &webhook.id, Some(webhook.url.clone()));
     }
 
     fn write_audit(
@@ -1326,9 +1492,11 @@ impl State {
     }
 
     fn clean(&mut self, limit: usize, now: Timestamp) -> usize {
+        self.feed.clean(now);
         let over: Vec<JobId> =
             self.index.purges.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, id)| *id).collect();
         over.iter().for_each(|id| self.remove(*id, now));
+        self.costs.clean(limit, now);
         for _ in 0..limit {
             let Some(orphan) = self.unique_orphans.first_entry().filter(|orphan| orphan.key().0 <= now) else { break };
             let ((_, id), key) = orphan.remove_entry();

@@ -135,6 +135,16 @@ impl Ready {
             .collect()
     }
 
+    /// Each line with its queue, its length and some of its jobs, at most `each`, the first included.
+    pub(super) fn samples(&self, each: usize) -> impl Iterator<Item = (&str, usize, Vec<JobId>)> {
+        self.queues.iter().flat_map(move |(queue, lines)| {
+            lines.values().map(move |line| {
+                let every = line.jobs.len() / each.max(1) + 1;
+                (queue.as_str(), line.jobs.len(), line.jobs.iter().step_by(every).map(|(_, id)| *id).collect())
+            })
+        })
+    }
+
     /// How many jobs of its queue stand before a job.
     pub(super) fn ahead(&self, queue: &str, priority: Priority, position: i64, id: JobId) -> u64 {
         let Some(lines) = self.queues.get(queue) else { return 0 };

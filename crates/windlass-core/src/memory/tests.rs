@@ -107,7 +107,8 @@ impl Fixture {
     }
 
     async fn finish_and(&self, fence: Fence, transition: Transition, follow_up: Option<NewJob>) -> Finished {
-        let finish = Finish { fence, attempt: 1, ran: SECOND, transition, follow_up: follow_up.map(Box::new) };
+        let finish =
+            Finish { fence, attempt: 1, ran: SECOND, transition, follow_up: follow_up.map(Box::new), cost: None };
         self.store.finish(self.node, vec![finish]).await.expect("memory answers")[0].clone()
     }
 
@@ -245,7 +246,7 @@ async fn a_suspect_goes_back_to_the_suspects() {
     for transition in [Transition::Release, retry(1)] {
         let claimed = f.claim_with(node, &[(&suspects, 9)], 9, [0; 4]).await;
         let fence = Fence { job: claimed.jobs[0].id, lease: claimed.jobs[0].lease };
-        let finish = Finish { fence, attempt: 2, ran: SECOND, transition, follow_up: None };
+        let finish = Finish { fence, attempt: 2, ran: SECOND, transition, follow_up: None, cost: None };
         f.store.finish(node, vec![finish]).await.unwrap();
     }
     f.clock.advance(SECOND);
@@ -622,7 +623,7 @@ async fn the_history_tells_every_attempt() {
     f.clock.advance(SECOND);
     f.store.promote(9).await.unwrap();
     let fence = f.claim_one().await;
-    let finish = Finish { fence, attempt: 2, ran: SECOND, transition: succeed(), follow_up: None };
+    let finish = Finish { fence, attempt: 2, ran: SECOND, transition: succeed(), follow_up: None, cost: None };
     f.store.finish(f.node, vec![finish]).await.unwrap();
     let history = f.store.history(Scope::ENGINE, id).await.unwrap();
     let lines: Vec<_> = history.iter().map(|h| (h.status, h.attempt, h.started_at, h.error.is_some())).collect();
@@ -741,7 +742,7 @@ async fn random_step(f: &Fixture, node: &mut NodeId, held: &mut Vec<Fence>, step
                 6 => Transition::Park { gate: Gate::OrderingKey(format!("k{}", pick % 4)) },
                 _ => succeed(),
             };
-            let finish = Finish { fence, attempt: 1, ran: SECOND, transition, follow_up: None };
+            let finish = Finish { fence, attempt: 1, ran: SECOND, transition, follow_up: None, cost: None };
             let finished = f.store.finish(*node, vec![finish.clone()]).await.unwrap();
             assert_ne!(finished, [Finished::Fenced]);
             assert_eq!(f.store.finish(*node, vec![finish]).await.unwrap(), [Finished::Fenced]);

@@ -11,6 +11,7 @@ begin
             p_recoveries, p_reason, p_note);
     insert into windlass.counter_delta (tenants, statuses, counts) values (array[p_tenant], array[7], array[1]);
     delete from windlass.checkpoint c where c.id = p_id;
+    perform windlass.note_feed(array[p_id], 7, array[p_failed + p_recoveries]);
 end $$;
 
 -- Takes a waiting job out of its place. Answers its counts, or nulls if it does not wait (or, with p_fresh, has been
@@ -120,6 +121,7 @@ begin
     insert into windlass.counter_delta (tenants, statuses, counts) values (array[j.tenant_id], array[8], array[-1]);
     insert into windlass.audit (tenant_id, actor, action, target)
     values (j.tenant_id, p_by, 'JOB_REPLAYED', p_id::text);
+    perform windlass.note_feed(array[p_id], case when v_gated = '{}' then 0 else 3 end, array[0]);
     return 8;
 end $$;
 
@@ -161,6 +163,7 @@ set enable_seqscan = off set jit = off as $$
 begin
     delete from windlass.event e where e.id = any (p_ids);
     delete from windlass.progress p where p.id = any (p_ids);
+    delete from windlass.job_log l where l.id = any (p_ids);
     delete from windlass.checkpoint c where c.id = any (p_ids);
     delete from windlass.job_key k where k.id = any (p_ids) and (k.until is null or k.until <= clock_timestamp());
 end $$;

@@ -62,8 +62,11 @@ begin
     into r from b;
     if r.ids is not null then
         perform windlass.make_ready(r.ids, r.queues, r.ranks, r.tenants, r.failed, r.recoveries, r.resumed, true);
+        perform windlass.note_feed(r.ids, 0, array(select f + n from unnest(r.failed, r.recoveries) u(f, n)));
     end if;
     if r.canceled is not null then
+        -- Their outcomes tell the attempts.
+        perform windlass.note_feed(r.canceled, 7, null);
         perform windlass.pass_on(r.canceled);
     end if;
     return coalesce(r.ids, '{}');
@@ -296,6 +299,8 @@ begin
     delete from windlass.event e where e.id >= windlass.week_bound(p_day) and e.id < windlass.week_bound(p_day + 7)
         and e.id <> all (coalesce(v_ids, '{}'));
     delete from windlass.progress e where e.id >= windlass.week_bound(p_day) and e.id < windlass.week_bound(p_day + 7)
+        and e.id <> all (coalesce(v_ids, '{}'));
+    delete from windlass.job_log e where e.id >= windlass.week_bound(p_day) and e.id < windlass.week_bound(p_day + 7)
         and e.id <> all (coalesce(v_ids, '{}'));
     delete from windlass.checkpoint e where e.id >= windlass.week_bound(p_day)
         and e.id < windlass.week_bound(p_day + 7) and e.id <> all (coalesce(v_ids, '{}'));

@@ -233,17 +233,20 @@ begin
         from pg_catalog.pg_class c
         left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id'
         where c.relnamespace = 'windlass'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
-          and (a.attname is not null or c.relname in ('outcome', 'event', 'progress', 'checkpoint', 'expiry', 'pause'))
+          and (a.attname is not null or c.relname in ('outcome', 'event', 'progress', 'checkpoint', 'expiry', 'pause',
+                                                       'job_log'))
           and not exists (select 1 from pg_catalog.pg_policy p where p.polrelid = c.oid and p.polname = 'app')
     loop
         execute format('create policy app on %s for select to windlass_app using (%s)', t.name, t.rule);
     end loop;
     grant select on windlass.job, windlass.outcome, windlass.ready, windlass.scheduled, windlass.gated, windlass.key_holder,
-        windlass.event, windlass.progress, windlass.pause, windlass.audit, windlass.counter, windlass.job_status_v
+        windlass.event, windlass.progress, windlass.pause, windlass.audit, windlass.counter, windlass.job_status_v,
+        windlass.job_log, windlass.usage, windlass.usage_event
         to windlass_app;
     -- All but the hash.
     grant select (id, tenant_id, home, name, acts_as, rights, created_at, created_by, expires_at, revoked_at, last_used_at)
         on windlass.api_key to windlass_app;
+    grant select on windlass.activity to windlass_app;
     revoke execute on all functions in schema windlass from public;
     grant execute on function windlass.tenant(), windlass.is_own(bigint), windlass.check_own(bigint),
         windlass.own_running(bigint[]), windlass.own_deltas(), windlass.running(bigint[]), windlass.deltas(uuid)

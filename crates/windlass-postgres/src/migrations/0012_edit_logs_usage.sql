@@ -129,3 +129,181 @@ begin
     insert into windlass.audit (at, tenant_id, actor, action, target, detail)
     values (v_now, v_tenant, p_by, 'JOB_EDITED', p_id::text, p_what);
 end $$;
+
+-- ---- log lines
+
+-- What jobs said while they ran (BEY-7), the newest lines only. `number` counts the lines of a lease, so that a repeated
+-- write adds nothing; `sequence` counts those of the job.
+create table windlass.job_log (
+    id bigint not null,
+    sequence bigint not null,
+    lease_id bigint not null,
+    number bigint not null,
+    at timestamptz not null,
+    attempt integer not null,
+    level smallint not null,
+    message text not null,
+    primary key (id, sequence)
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- Keeps lines of jobs that are still held, at most p_keep of a job. p_of: which report a line belongs to, counted from 1.
+-- Answers the places of the reports whose fence holds.
+create function windlass.add_logs(
+    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_of int[], p_number bigint[],
+    p_at timestamptz[], p_level smallint[], p_message text[], p_keep int
+) returns int[] language plpgsql
+set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_n int[]; v_ids bigint[];
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    -- In a statement of its own: what is kept already is looked at with the lease locked.
+    with l as materialized (
+        select l.lease_id, l.ids from windlass.lease l
+        where l.lease_id = any (p_leases) and l.node_id + 0 = p_node order by l.lease_id, l.part for update)
+    select array_agg(f.n::int), array_agg(f.id) into v_n, v_ids from l
+    join unnest(p_lease, p_id) with ordinality f(lease, id, n) on f.lease = l.lease_id and f.id = any (l.ids);
+    if v_n is null then
+        return '{}';
+    end if;
+    insert into windlass.job_log (id, sequence, lease_id, number, at, attempt, level, message)
+    select p_id[a.n], k.top + x.number - k.done, p_lease[a.n], x.number, x.at, p_attempt[a.n], x.level, x.message
+    from unnest(v_n) a(n)
+    cross join lateral (
+        select coalesce(max(g.sequence), 0) as top,
+               coalesce(max(g.number) filter (where g.lease_id = p_lease[a.n]), 0) as done
+        from windlass.job_log g where g.id = p_id[a.n]) k
+    join unnest(p_of, p_number, p_at, p_level, p_message) x(place, number, at, level, message) on x.place = a.n
+    where x.number > k.done
+    on conflict do nothing;
+    delete from windlass.job_log g using unnest(v_ids) u(id)
+    where g.id = u.id and g.sequence <= (select max(h.sequence) from windlass.job_log h where h.id = u.id) - p_keep;
+    return v_n;
+end $$;
+
+-- ---- usage
+
+-- What jobs have cost (OPS-6), by UTC day. In the lock order these rows come last, sorted by their key.
+create table windlass.usage (
+    day date not null,
+    tenant_id uuid not null,
+    handler text not null,
+    jobs bigint not null,
+    cents bigint not null,
+    units bigint not null,
+    primary key (day, tenant_id, handler)
+) with (fillfactor = 70);
+-- Each cost by itself, for other systems to read. Its sequence is given by whoever reads first: one made by the writers
+-- would show readers a later one before an earlier one whose transaction takes longer, and they would miss that.
+create sequence windlass.usage_seq;
+create table windlass.usage_event (
+    n bigint generated always as identity primary key,
+    sequence bigint,
+    id bigint not null,
+    tenant_id uuid not null,
+    handler text not null,
+    cents bigint not null,
+    units bigint not null,
+    at timestamptz not null
+);
+create unique index usage_event_sequence on windlass.usage_event (sequence) where sequence is not null;
+create index usage_event_tenant on windlass.usage_event (tenant_id, sequence) where sequence is not null;
+create index usage_event_new on windlass.usage_event (n) where sequence is null;
+create index usage_event_at on windlass.usage_event (at);
+
+-- Adds what jobs have cost. p_ended says of each whether it came with the end of its job.
+create function windlass.add_usage(p_id bigint[], p_cents bigint[], p_units bigint[], p_ended boolean[]) returns void
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+begin
+    with e as (
+        insert into windlass.usage_event (id, tenant_id, handler, cents, units, at)
+        select j.id, j.tenant_id, j.handler, u.cents, u.units, v_now
+        from unnest(p_id, p_cents, p_units) u(id, cents, units)
+        cross join lateral (select id, tenant_id, handler from windlass.job where job.id = u.id offset 0) j),
+    s as (
+        select j.tenant_id, j.handler, count(*) filter (where u.ended) as jobs, sum(u.cents) as cents, sum(u.units) as units
+        from unnest(p_id, p_cents, p_units, p_ended) u(id, cents, units, ended)
+        cross join lateral (select tenant_id, handler from windlass.job where job.id = u.id offset 0) j
+        group by j.tenant_id, j.handler order by j.tenant_id, j.handler)
+    insert into windlass.usage as u (day, tenant_id, handler, jobs, cents, units)
+    select (v_now at time zone 'UTC')::date, s.tenant_id, s.handler, s.jobs, s.cents, s.units from s
+    on conflict (day, tenant_id, handler) do update
+    -- A sum that is too large must not keep a job from ending.
+    set jobs = u.jobs + excluded.jobs,
+        cents = least(9e18, greatest(-9e18, u.cents::numeric + excluded.cents))::bigint,
+        units = least(9e18, greatest(-9e18, u.units::numeric + excluded.units))::bigint;
+end $$;
+
+-- The same as `finish`, for attempts of which some have cost something: [{"n": place, "cents": .., "units": ..}].
+create function windlass.finish_costed(
+    p_node bigint, p_leases bigint[], p_lease bigint[], p_id bigint[], p_attempt integer[], p_ran bigint[],
+    p_op smallint[], p_keep bigint[], p_output json[], p_failed integer[], p_delay bigint[], p_text text[],
+    p_error json[], p_follow json, p_cost json
+) returns table (o_n int[], o_status smallint[]) language plpgsql as $$
+#variable_conflict use_column
+declare
+    f record;
+    c record;
+begin
+    select * into f from windlass.finish(p_node, p_leases, p_lease, p_id, p_attempt, p_ran, p_op, p_keep, p_output,
+        p_failed, p_delay, p_text, p_error, p_follow);
+    select array_agg(p_id[a.n]) as ids, array_agg((e.v ->> 'cents')::bigint) as cents,
+           array_agg((e.v ->> 'units')::bigint) as units, array_agg(a.status in (6, 7, 8)) as ended
+    into c
+    from json_array_elements(p_cost) e(v)
+    join unnest(f.o_n, f.o_status) a(n, status) on a.n = (e.v ->> 'n')::int;
+    if c.ids is not null then
+        perform windlass.add_usage(c.ids, c.cents, c.units, c.ended);
+    end if;
+    return query select f.o_n, f.o_status;
+end $$;
+
+-- Records a cost on someone's behalf. False if the job is not there.
+create function windlass.record_cost(p_tenant uuid, p_id bigint, p_by text, p_cents bigint, p_units bigint) returns boolean
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_tenant uuid;
+begin
+    select j.tenant_id into v_tenant from windlass.job j
+    where j.id = p_id and (p_tenant is null or j.tenant_id = p_tenant)
+      and not exists (select 1 from windlass.outcome o where o.id = p_id and o.purge_at <= clock_timestamp());
+    if not found then
+        return false;
+    end if;
+    insert into windlass.audit (tenant_id, actor, action, target, detail)
+    values (v_tenant, p_by, 'COST_RECORDED', p_id::text, p_cents || ' cents, ' || p_units || ' units');
+    perform windlass.add_usage(array[p_id], array[p_cents], array[p_units], array[false]);
+    return true;
+end $$;
+
+-- Gives a sequence to at most p_limit costs that have none. One at a time, until its transaction has ended: so a higher
+-- sequence is never seen before a lower one.
+create function windlass.publish_usage(p_limit int) returns void language plpgsql as $$
+#variable_conflict use_column
+begin
+    if not exists (select 1 from windlass.usage_event e where e.sequence is null) then
+        return;
+    end if;
+    perform pg_advisory_xact_lock(7238934417284650002);
+    update windlass.usage_event e set sequence = s.sequence
+    from (select d.n, nextval('windlass.usage_seq') as sequence
+          from (select c.n from windlass.usage_event c where c.sequence is null order by c.n limit p_limit) d) s
+    where e.n = s.n;
+end $$;
+
+-- Forgets costs that are too old, at most p_limit of each kind.
+create function windlass.clean_usage(p_events bigint, p_days int, p_limit int) returns void language plpgsql as $$
+#variable_conflict use_column
+begin
+    delete from windlass.usage_event e where e.n = any (array(
+        select d.n from windlass.usage_event d where d.at <= clock_timestamp() - p_events * interval '1 microsecond'
+        order by d.at limit p_limit));
+    delete from windlass.usage u where (u.day, u.tenant_id, u.handler) in (
+        select d.day, d.tenant_id, d.handler from windlass.usage d
+        where d.day < (clock_timestamp() at time zone 'UTC')::date - p_days order by d.day limit p_limit);
+end $$;

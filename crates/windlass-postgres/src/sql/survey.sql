@@ -1,5 +1,6 @@
 -- What there is to do: pauses, ready jobs in queues $2, jobs due since $3, lost nodes (lease $1 seconds) or nodes that a
--- clock which was set back has left in the future, expired jobs and closed gates; and the version of the quotas.
+-- clock which was set back has left in the future, expired jobs and closed gates; the version of the quotas;
+-- whether somebody wants status events, and whether there are webhooks.
 -- ready_claim, scheduled_due, expiry_at, gated_id; nodes and pauses are few.
 select array(select p.target from windlass.pause p order by p.target) as targets,
        array(select p.by from windlass.pause p order by p.target) as bys,
@@ -13,4 +14,6 @@ select array(select p.target from windlass.pause p order by p.target) as targets
                     or n.heartbeat_at > clock_timestamp() + interval '1 second') as lost,
        exists (select 1 from windlass.expiry e where e.at <= clock_timestamp())
            or exists (select 1 from windlass.gated g order by g.id limit 1) as untidy,
-       (select v.n from windlass.quota_version v) as quotas
+       (select v.n from windlass.quota_version v) as quotas,
+       exists (select 1 from windlass.feed_reader r where r.until > clock_timestamp()) as feed,
+       exists (select 1 from windlass.webhook w where not w.paused) as webhooks

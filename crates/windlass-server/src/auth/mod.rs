@@ -157,6 +157,15 @@ impl Caller {
         ctx
     }
 
+    /// The caller looking at one tenant only, which who operates all tenants may choose; for others nothing changes.
+    #[must_use]
+    pub(crate) fn narrowed(mut self, tenant: TenantId) -> Self {
+        if self.principal.all_tenants {
+            self.acting = Some(tenant);
+        }
+        self
+    }
+
     /// Refuses what `right` does not allow.
     pub(crate) fn require(&self, right: Right) -> Result<(), Problem> {
         match self.principal.may(right) {

@@ -145,7 +145,6 @@ fn guarded(app: &App, need: Need, methods: MethodRouter<App>) -> MethodRouter<Ap
 }
 
 /// Puts a page of the dashboard behind what it needs; who is not logged in is sent to the login.
-#[allow(dead_code)]
 pub(crate) fn page(app: &App, need: Need, methods: MethodRouter<App>) -> MethodRouter<App> {
     methods.route_layer(from_fn_with_state((app.clone(), need), auth::guard_page))
 }
@@ -161,6 +160,7 @@ fn finish(app: &App, routes: Router) -> Router {
         .layer(from_fn_with_state(app.clone(), in_time))
         .layer(from_fn_with_state(app.clone(), small_head))
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(app.clone(), crate::dashboard::for_people))
         .layer(from_fn(problem::complete))
         .layer(from_fn_with_state(app.clone(), safe_headers))
         .layer(CompressionLayer::new().gzip(true))

@@ -129,7 +129,7 @@ pub(crate) fn new_node() -> NewNode {
 
 pub(crate) fn finish(job: &ClaimedJob, transition: Transition) -> Finish {
     let fence = Fence { job: job.id, lease: job.lease };
-    Finish { fence, attempt: job.attempt(), ran: Duration::from_secs(2), transition, follow_up: None }
+    Finish { fence, attempt: job.attempt(), ran: Duration::from_secs(2), transition, follow_up: None, cost: None }
 }
 
 pub(crate) fn succeed() -> Transition {

@@ -31,6 +31,12 @@ fn field_of(error: Error) -> String {
     }
 }
 
+fn filter(set: impl FnOnce(&mut JobFilter)) -> JobFilter {
+    let mut filter = JobFilter::all();
+    set(&mut filter);
+    filter
+}
+
 /// SEC-3, SUB-9.
 pub async fn every_limit_is_allowed_and_one_more_is_refused(store: Arc<dyn Store>) {
     let jobs = service(&store).function("echo", (), echo).remote_handler("x".repeat(200)).without_workers();
@@ -111,6 +117,12 @@ pub async fn every_limit_is_allowed_and_one_more_is_refused(store: Arc<dyn Store
             given!(|n| list((1..n).fold(JobFilter::all().tag("t"), |f, _| f.status(Status::Pending)), Page::default())),
         ),
         ("tag", limits.key_bytes, given!(|n| list(JobFilter::all().tag("x".repeat(n)), Page::default()))),
+        ("input", limits.key_bytes, given!(|n| list(JobFilter::all().input(["a"], "x".repeat(n)), Page::default()))),
+        ("input", limits.key_bytes, given!(|n| list(JobFilter::all().input(["x".repeat(n)], "1"), Page::default()))),
+        ("input", 16, given!(|n| list(JobFilter::all().input(vec!["a"; n], "1"), Page::default()))),
+        ("error", limits.key_bytes, given!(|n| list(filter(|f| f.error = Some("x".repeat(n))), Page::default()))),
+        ("queue", limits.key_bytes, given!(|n| list(filter(|f| f.queue = Some("x".repeat(n))), Page::default()))),
+        ("key", limits.key_bytes, given!(|n| list(filter(|f| f.key = Some("x".repeat(n))), Page::default()))),
     ];
     for (field, limit, call) in table {
         call(limit - 1).await.unwrap_or_else(|error| panic!("{field}: one below {limit} is refused: {error}"));

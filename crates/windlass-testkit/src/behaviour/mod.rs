@@ -6,25 +6,31 @@ mod access;
 mod acting;
 mod editing;
 mod failing;
+mod feed;
 mod limits;
+mod observing;
 mod ordering;
 mod quotas;
 mod running;
 mod sealing;
 mod steering;
 mod submitting;
+mod telling;
 
 pub use access::*;
 pub use acting::*;
 pub use editing::*;
 pub use failing::*;
+pub use feed::*;
 pub use limits::*;
+pub use observing::*;
 pub use ordering::*;
 pub use quotas::*;
 pub use running::*;
 pub use sealing::*;
 pub use steering::*;
 pub use submitting::*;
+pub use telling::*;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -121,6 +127,16 @@ macro_rules! for_each_behaviour {
             an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
             a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
             an_api_key_expires_and_tells_when_it_was_used ["API-3"],
+            what_happens_to_jobs_is_counted ["API-6"],
+            charts_show_how_many_jobs_wait ["API-6"],
+            a_backlog_shows_what_waits_and_runs ["BEY-14"],
+            health_shows_depth_nodes_and_the_store ["API-8"],
+            a_trace_travels_with_the_job ["API-7"],
+            log_lines_are_kept_with_the_attempts_of_a_job ["BEY-7"],
+            what_jobs_cost_is_recorded_and_added_up ["OPS-6"],
+            the_feed_of_one_node_tells_what_happens_on_another ["OPS-8"],
+            the_feed_goes_on_after_the_last_event_seen ["OPS-8"],
+            a_webhook_is_told_by_one_job_for_each_event ["OPS-8"],
         }
     };
 }
@@ -195,6 +211,9 @@ macro_rules! for_each_sealed_behaviour {
             expired_and_overdue_jobs_do_not_start [],
             a_waiting_job_is_edited_and_runs_as_edited [],
             a_job_is_cloned_whatever_its_status [],
+            log_lines_are_kept_with_the_attempts_of_a_job [],
+            the_feed_of_one_node_tells_what_happens_on_another [],
+            a_webhook_is_told_by_one_job_for_each_event [],
         }
     };
 }

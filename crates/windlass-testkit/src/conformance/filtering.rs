@@ -157,7 +157,7 @@ pub(super) async fn a_filter_means_the_same_everywhere(rig: Rig) {
         assert_eq!(rig.list(filter.clone()).await, expected, "{text}");
         let counted = rig.store().count(EVERYONE, &filter, 1_000).await.expect("count");
         assert_eq!(counted, *passing as u64, "{text}: counted");
-        let mut paged = Vec::new();
+        let mut paged: Vec<JobId> = Vec::new();
         let mut page = Page::first(2);
         while let Some(last) = {
             let ids = rig.page(filter.clone(), page).await;
@@ -186,6 +186,34 @@ pub(super) async fn a_filter_means_the_same_everywhere(rig: Rig) {
 
 fn sub(ids: &[JobId], offset: usize, limit: usize) -> Vec<JobId> {
     ids.iter().copied().skip(offset).take(limit).collect()
+}
+
+/// BEY-6, OPS-1: however few candidates a search looks at, page after page finds each job once, newest first, and ends.
+pub(super) async fn a_search_finds_everything_page_by_page(rig: Rig) {
+    a_mixture(&rig).await;
+    let all = rig.store().list(EVERYONE, &JobFilter::all(), Page::first(Page::MAX)).await.expect("list");
+    let recent = format!("created>{}", all[8].created_at);
+    let texts = FILTERS.iter().map(|(text, _)| *text).chain([recent.as_str(), "created<1h"]);
+    for text in texts {
+        let filter = JobFilter::parse(text, rig.now().await).expect(text);
+        for scope in [EVERYONE, Scope::Tenant(A)] {
+            let expected = rig.store().list(scope, &filter, Page::first(Page::MAX)).await.expect("list");
+            for (limit, look_at) in [(2, 3), (5, 1), (Page::MAX, 4), (1, 1_000)] {
+                let mut found = Vec::new();
+                let mut page = Page::first(limit);
+                for pages in 0.. {
+                    assert!(pages <= all.len() + 1, "{text}: it ends");
+                    let part = rig.store().search(scope, &filter, page, look_at).await.expect("search");
+                    assert!(part.jobs.len() <= limit);
+                    found.extend(part.jobs);
+                    let Some(next) = part.next else { break };
+                    assert!(page.before.is_none_or(|before| next < before), "{text}: it goes on");
+                    page = page.after(next);
+                }
+                assert_eq!(found, expected, "{text}: {limit} of {look_at}");
+            }
+        }
+    }
 }
 
 /// BEY-6, SEC-1: a filter by tenant never widens the scope of the caller.

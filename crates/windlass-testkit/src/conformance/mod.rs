@@ -14,12 +14,16 @@ use std::time::Duration;
 use windlass_core::store::Store;
 
 mod access;
+mod costing;
 mod editing;
 mod failing;
+mod feed;
 mod filtering;
 mod keys;
+mod logging;
 pub mod model;
 mod ordering;
+mod past;
 mod quotas;
 mod rig;
 mod running;
@@ -297,9 +301,23 @@ suite! { $
     ;
     filtering:
         a_filter_means_the_same_everywhere ["BEY-6" "OPS-1"]
+        a_search_finds_everything_page_by_page ["BEY-6" "OPS-1"]
         a_filter_by_tenant_does_not_widen_the_scope ["BEY-6" "SEC-1"]
         a_count_goes_up_to_its_cap ["BEY-6"]
         failing_jobs_are_told_with_their_signatures ["BEY-3"]
+    ;
+    logging:
+        log_lines_are_kept_in_order_over_attempts ["BEY-7" "SEC-1"]
+        a_repeated_report_of_lines_adds_nothing ["BEY-7"]
+        only_the_newest_lines_are_kept ["BEY-7"]
+        lines_under_a_lost_lease_are_refused ["BEY-7" "RUN-4"]
+    ;
+    costing:
+        a_cost_is_recorded_with_its_finish ["OPS-6" "RUN-4"]
+        costs_of_many_finishes_in_one_call ["OPS-6" "RUN-4"]
+        usage_keeps_to_its_scope ["OPS-6" "SEC-1"]
+        an_operators_cost_is_audited ["OPS-6" "OPS-5"]
+        a_reader_of_usage_events_misses_none ["OPS-6"]
     ;
     time:
         a_scheduled_job_is_promoted_when_due_and_not_before ["TIM-1"]
@@ -338,13 +356,31 @@ suite! { $
         the_last_use_of_an_api_key_moves_on ["API-3"]
         a_setting_is_set_once ["API-3"]
     ;
+    past:
+        what_is_added_is_in_one_bucket_of_each_length ["API-6"]
+        a_tenant_reads_its_own_past_and_operators_that_of_all ["API-6" "SEC-1"]
+        additions_at_once_lose_nothing ["API-6"]
+        the_past_is_removed_when_its_time_is_over ["API-6"]
+        jobs_are_counted_by_status_once_for_each_bucket ["API-6" "API-8"]
+        a_backlog_tells_what_waits_and_runs_by_handler ["BEY-14" "SEC-1"]
+        a_large_backlog_is_estimated ["BEY-14"]
+        vitals_tell_how_long_the_oldest_job_is_due ["API-8"]
+        vitals_count_the_dead_letters_there_are ["API-6" "ERR-4"]
+    ;
+    feed:
+        status_events_are_kept_while_somebody_wants_them ["OPS-8"]
+        every_change_of_status_leaves_an_event ["OPS-8"]
+        status_events_are_read_on_from_a_sequence ["OPS-8"]
+        webhooks_are_kept_in_their_scope ["OPS-8" "OPS-5" "SEC-1"]
+        a_lead_has_one_holder_and_its_cursor_stays ["OPS-8"]
+    ;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 9] = [
+    const SOURCES: [&str; 15] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
@@ -352,10 +388,14 @@ mod tests {
         include_str!("watching.rs"),
         include_str!("editing.rs"),
         include_str!("filtering.rs"),
+        include_str!("logging.rs"),
+        include_str!("costing.rs"),
         include_str!("time.rs"),
         include_str!("keys.rs"),
         include_str!("quotas.rs"),
         include_str!("access.rs"),
+        include_str!("past.rs"),
+        include_str!("feed.rs"),
     ];
 
     /// The doc comment right above `pub(super) async fn name(`.

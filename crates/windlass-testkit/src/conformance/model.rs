@@ -618,7 +618,7 @@ fn ending(model: &Model, attempt: Attempt, end: End) -> Finish {
         },
         End::Route => Transition::Route { queue: ROUTED.into() },
     };
-    Finish { fence: attempt.fence, attempt: attempt.number, ran: RAN, transition, follow_up: None }
+    Finish { fence: attempt.fence, attempt: attempt.number, ran: RAN, transition, follow_up: None, cost: None }
 }
 
 async fn finish_attempt(rig: &Rig, model: &mut Model, attempt: Attempt, end: End) -> Result<()> {

@@ -461,7 +461,7 @@ pub(super) fn payload(json: &str) -> Payload {
 
 /// The end of an attempt.
 pub(super) fn finish(job: &ClaimedJob, transition: Transition) -> Finish {
-    Finish { fence: fence(job), attempt: job.attempt(), ran: RAN, transition, follow_up: None }
+    Finish { fence: fence(job), attempt: job.attempt(), ran: RAN, transition, follow_up: None, cost: None }
 }
 
 /// What a write to a claimed job names.

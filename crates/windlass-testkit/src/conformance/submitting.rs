@@ -457,6 +457,7 @@ pub(super) async fn a_job_born_leased_runs_at_once_and_is_fenced_like_any_other(
         ran: RAN,
         transition: succeed(),
         follow_up: None,
+        cost: None,
     };
     assert_eq!(rig.finish_as(rig.node, end(made[0], rig.new_lease())).await, Finished::Fenced);
     assert_eq!(rig.finish_as(other, end(made[0], lease)).await, Finished::Fenced);

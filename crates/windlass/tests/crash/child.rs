@@ -211,7 +211,8 @@ async fn write_anyway(hands: &Hands, ctx: &JobContext) {
         ("release", Transition::Release),
     ];
     for (name, transition) in ends {
-        let finish = Finish { fence, attempt: ctx.attempt(), ran: ctx.elapsed(), transition, follow_up: None };
+        let finish =
+            Finish { fence, attempt: ctx.attempt(), ran: ctx.elapsed(), transition, follow_up: None, cost: None };
         if store.finish(node, vec![finish]).await.expect("an answer") == [Finished::Fenced] {
             hands.log.note(format!("refused {id} {name}"));
         }

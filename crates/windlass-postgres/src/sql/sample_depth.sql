@@ -1,0 +1,2 @@
+-- Count jobs by status for the present buckets. Function windlass.sample_depth, migration 11.
+select windlass.sample_depth($1)

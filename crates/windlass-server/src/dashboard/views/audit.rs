@@ -1,0 +1,84 @@
+//! The audit log: who did what, newest first. Pure.
+
+use maud::{Markup, html};
+use windlass_core::JobId;
+use windlass_core::store::AuditEntry;
+
+use super::super::parts;
+use super::super::shell::{Live, Page, Place, Shell};
+use super::super::words;
+
+/// The entries that pass.
+pub(crate) struct Audit {
+    /// Only this action.
+    pub(crate) action: String,
+    /// Only this target.
+    pub(crate) target: String,
+    /// Newest first.
+    pub(crate) entries: Vec<AuditEntry>,
+    /// How many are shown at most.
+    pub(crate) limit: usize,
+}
+
+/// Actions to suggest.
+const ACTIONS: [&str; 18] = [
+    "JOB_SUBMITTED", "JOB_CANCELED", "JOB_REPLAYED", "JOB_PURGED", "JOB_EDITED", "JOB_EXHAUSTED_RETRIES", "JOB_SUCCEEDED",
+    "INPUT_READ", "PAUSED", "RESUMED", "QUOTA_SET", "QUOTA_CLEARED", "KEY_CREATED", "KEY_REVOKED", "WEBHOOK_ADDED",
+    "WEBHOOK_REMOVED", "COST_RECORDED", "KEYS_ROTATED",
+];
+
+/// The page.
+pub(crate) fn page(shell: &Shell, audit: &Audit) -> Markup {
+    let is_filtered = !audit.action.is_empty() || !audit.target.is_empty();
+    let all = shell.viewer.tenant.is_none();
+    let content = html! {
+        div.filter-row {
+            form.filter method="get" action=(shell.urls.path("/audit")) role="search" {
+                (parts::icon("search"))
+                input #filter type="search" name="action" value=(audit.action) list="audit-actions" placeholder="action, such as JOB_CANCELED" aria-label="Action" autocomplete="off" spellcheck="false";
+                input type="search" name="target" value=(audit.target) placeholder="target, such as a job id" aria-label="Target" autocomplete="off" spellcheck="false";
+                datalist #audit-actions { @for action in ACTIONS { option value=(action) {} } }
+                button type="submit" { "Filter" }
+                @if is_filtered { a.button.quiet href=(shell.urls.path("/audit")) title="Show all" { (parts::icon("close")) } }
+            }
+        }
+        section.panel #audit data-live {
+            @if audit.entries.is_empty() {
+                @if is_filtered { (parts::empty("search", "No entry passes this filter", html! { a href=(shell.urls.path("/audit")) { "Show all entries" } })) }
+                @else { (parts::empty("audit", "Nothing has been done yet", html! { "Cancels, replays, pauses and everything else that people do is written down here, with who did it." })) }
+            }
+            @else {
+                div.scroll {
+                    table.rows data-rows {
+                        thead { tr { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "What" } th scope="col" { "On" } @if all { th.wide scope="col" { "Tenant" } } th.wide scope="col" { "Detail" } } }
+                        tbody {
+                            @for entry in &audit.entries {
+                                tr {
+                                    td { (parts::time(entry.at, shell.now)) }
+                                    td { (entry.actor) }
+                                    td { a.action href=(shell.urls.query("/audit", &[("action", &entry.action)])) { (entry.action) } }
+                                    td.mono { (target(shell, &entry.target)) }
+                                    @if all { td.wide { @if let Some(tenant) = entry.tenant { (parts::tenant_link(shell, tenant)) } @else { span.faint { "all" } } } }
+                                    td.wide { @if let Some(detail) = &entry.detail { (words::first_line(detail, 160)) } }
+                                }
+                            }
+                        }
+                    }
+                }
+                @if audit.entries.len() >= audit.limit { p.panel-empty { "The latest " (audit.limit) " are shown; filter by action or target to see older ones." } }
+            }
+        }
+    };
+    let live = Live { every_seconds: Some(10), events: None };
+    shell.page(Page { place: Place::Audit, title: "Audit", aside: html! {}, content, live })
+}
+
+/// What was acted on: a job as a link, anything else as text.
+fn target(shell: &Shell, target: &str) -> Markup {
+    html! {
+        @match target.parse::<JobId>() {
+            Ok(id) => (parts::job_link(shell, id)),
+            Err(_) => (words::first_line(target, 80)),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Tells webhooks of status events (OPS-8): the handler of the jobs that the dispatcher in core makes, one per event and
+//! webhook. Signs what it sends as Standard Webhooks does, reaches only addresses that `egress` allows, and never reads
+//! an answer beyond its status.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use reqwest::{Client, StatusCode};
+use serde_json::json;
+use sha2::Sha256;
+use windlass_core::{
+    Builder, HandlerOptions, JobContext, JobError, RetryPolicy, Scope, WEBHOOK_HANDLER, WebhookDelivery,
+};
+
+use crate::egress::Egress;
+
+/// Lets this process deliver to webhooks, at public addresses over https.
+pub fn register(builder: Builder) -> Builder {
+    register_with(builder, Egress::default())
+}
+
+/// The same, with other addresses allowed.
+pub fn register_with(builder: Builder, egress: Egress) -> Builder {
+    let sender = Arc::new(Sender { client: egress.client(WITHIN).ok(), egress });
+    let options = HandlerOptions::new().queue(WEBHOOK_HANDLER).concurrency(AT_ONCE).retry(patience()).timeout(WITHIN * 2);
+    builder.function_with(WEBHOOK_HANDLER, options, sender, deliver)
+}
+
+/// How long a receiver may take to answer.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// Deliveries at once on this node: receivers that hang must not use up its slots.
+const AT_ONCE: usize = 16;
+
+/// A receiver that is down for most of a day still hears of everything: 5 s, then twice as long each time, up to two
+/// hours apart.
+fn patience() -> RetryPolicy {
+    RetryPolicy::default().attempts(20).first_delay(Duration::from_secs(5)).max_delay(Duration::from_secs(2 * 3600))
+}
+
+/// The longest that a receiver may put us off.
+const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3600);
+
+struct Sender {
+    egress: Egress,
+    client: Option<Client>,
+}
+
+async fn deliver(
+    sender: Arc<Sender>,
+    ctx: JobContext,
+    delivery: WebhookDelivery,
+) -> Result<serde_json::Value, JobError> {
+    let Some((webhook, secret)) = ctx.webhook(&delivery.webhook).await? else {
+        return Err(JobError::discard("the webhook has been removed"));
+    };
+    if webhook.paused {
+        return Err(JobError::discard("the webhook is paused"));
+    }
+    let blocked = |error: crate::Blocked| JobError::terminal("address_blocked", error);
+    let url = sender.egress.check(&webhook.url).map_err(blocked)?;
+    let client = sender.client.as_ref().ok_or_else(|| JobError::terminal("no_client", "no client could be made"))?;
+    let message = message(&delivery);
+    let sent_at = jiff::Timestamp::now().as_second();
+    let id = format!("msg_{}_{}", webhook.id, delivery.sequence);
+    let request = client
+        .post(url)
+        .header("content-type", "application/json")
+        .header("webhook-id", &id)
+        .header("webhook-timestamp", sent_at.to_string())
+        .header("webhook-signature", signature(&secret, &id, sent_at, &message))
+        .body(message);
+    let response = request.send().await.map_err(|error| refused(&error))?;
+    let status = response.status();
+    let put_off = response.headers().get("retry-after").and_then(|after| after.to_str().ok()).and_then(retry_after);
+    match answer(status, put_off) {
+        Answer::Told => Ok(json!({ "status": status.as_u16() })),
+        Answer::Gone => {
+            if let Some(store) = ctx.store() {
+                store.pause_webhook(Scope::Tenant(ctx.tenant()), &webhook.id, true, "windlass").await?;
+            }
+            Err(JobError::discard("the receiver is gone for good (410); the webhook is paused"))
+        }
+        Answer::Failed(after) => {
+            let error = JobError::retryable(format!("the receiver answered {status}")).with_code("receiver_refused");
+            Err(after.map_or(error.clone(), |after| error.retry_after(after)))
+        }
+    }
+}
+
+/// Why no answer came. The resolver's refusal is no accident, and trying again does not help.
+fn refused(error: &reqwest::Error) -> JobError {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(source) = cause {
+        if let Some(blocked) = source.downcast_ref::<crate::Blocked>() {
+            return JobError::terminal("address_blocked", blocked);
+        }
+        cause = source.source();
+    }
+    let what = if error.is_timeout() { "the receiver did not answer in time" } else { "the receiver was not reached" };
+    JobError::retryable(what).with_code("receiver_unreachable")
+}
+
+/// What is sent: the event in the shape that Standard Webhooks asks for.
+fn message(delivery: &WebhookDelivery) -> String {
+    let event = &delivery.event;
+    let message = json!({
+        "type": format!("job.{}", event.status),
+        "timestamp": event.at,
+        "data": event,
+    });
+    message.to_string()
+}
+
+/// The signature over id, time and message, by which a receiver knows who sent it.
+fn signature(secret: &str, id: &str, sent_at: i64, message: &str) -> String {
+    let key = STANDARD.decode(secret.trim_start_matches("whsec_")).unwrap_or_else(|_| secret.as_bytes().to_vec());
+    let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("any length of key is allowed");
+    mac.update(format!("{id}.{sent_at}.{message}").as_bytes());
+    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+/// What a receiver's answer means.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Told,
+    Gone,
+    Failed(Option<Duration>),
+}
+
+/// Anything but success is tried again, redirects too: nothing is followed. Only who says that it is gone for good is
+/// believed.
+fn answer(status: StatusCode, put_off: Option<Duration>) -> Answer {
+    match status {
+        status if status.is_success() => Answer::Told,
+        StatusCode::GONE => Answer::Gone,
+        _ => Answer::Failed(put_off),
+    }
+}
+
+/// `Retry-After` in seconds, within bounds. Dates are rare and passed over.
+fn retry_after(text: &str) -> Option<Duration> {
+    text.trim().parse().ok().map(|seconds| Duration::from_secs(seconds).min(PUT_OFF_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of the Standard Webhooks specification.
+    #[test]
+    fn the_signature_is_the_one_that_verifiers_expect() {
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let message = r#"{"test": 2432232314}"#;
+        let signature = signature(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, message);
+        assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        let wait = Some(Duration::from_secs(7));
+        assert_eq!(answer(StatusCode::NO_CONTENT, None), Answer::Told);
+        assert_eq!(answer(StatusCode::GONE, wait), Answer::Gone);
+        assert_eq!(answer(StatusCode::SERVICE_UNAVAILABLE, wait), Answer::Failed(wait));
+        for status in [301, 302, 307, 400, 404, 429, 500] {
+            assert_eq!(answer(StatusCode::from_u16(status).expect("a status"), None), Answer::Failed(None));
+        }
+    }
+
+    #[test]
+    fn retry_after_is_bounded() {
+        assert_eq!(retry_after(" 120 "), Some(Duration::from_secs(120)));
+        assert_eq!(retry_after("99999999999"), Some(PUT_OFF_MAX));
+        assert_eq!(retry_after("-1"), None);
+        assert_eq!(retry_after("Wed, 21 Oct 2026 07:28:00 GMT"), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Server-sent events: following a job, coming back, and how streams end (OPS-2).
+
+use std::time::Duration;
+
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use crate::rig::{Answer, Rig, SOON, Where};
+
+/// One event of a stream.
+#[derive(Debug)]
+struct Sent {
+    name: String,
+    id: Option<u64>,
+    data: Value,
+}
+
+/// Reads events as they come.
+struct Stream {
+    response: Response,
+    text: String,
+}
+
+impl Stream {
+    async fn open(rig: &Rig, path: &str, after: Option<u64>) -> Stream {
+        let mut request = rig.ask(Method::GET, path);
+        if let Some(after) = after {
+            request = request.header("last-event-id", after.to_string());
+        }
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Stream { response, text: String::new() }
+    }
+
+    /// The next event, or nothing when the stream has ended cleanly.
+    async fn next(&mut self) -> Option<Sent> {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
+                let field = |name: &str| {
+                    block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ").map(str::to_owned))
+                };
+                let (name, id, data) = (field("event"), field("id"), field("data"));
+                self.text = rest.to_owned();
+                let (Some(name), Some(data)) = (name, data) else { continue };
+                let data = serde_json::from_str(&data).expect("JSON");
+                return Some(Sent { name, id: id.and_then(|id| id.parse().ok()), data });
+            }
+            let chunk = tokio::time::timeout(SOON, self.response.chunk()).await.expect("something comes in time");
+            match chunk.expect("the stream does not break") {
+                Some(chunk) => self.text.push_str(std::str::from_utf8(&chunk).expect("text")),
+                None => return None,
+            }
+        }
+    }
+}
+
+/// OPS-2: status and progress in order, to the end; coming back goes on after the last one seen.
+pub(crate) async fn a_job_is_followed_to_its_end(rig: &Rig) {
+    let id = rig.submit("slow", json!({}), json!({})).await;
+    let mut stream = Stream::open(rig, &format!("/jobs/{id}/events"), None).await;
+    let mut seen = 0;
+    while seen < 2 {
+        let event = stream.next().await.expect("it has not ended");
+        if event.data["progress"]["sequence"].is_u64() || event.name == "progress" {
+            let sequence = event.id.expect("an id");
+            assert!(sequence > 0);
+            seen += 1;
+        }
+    }
+    drop(stream);
+    let mut stream = Stream::open(rig, &format!("/jobs/{id}/events"), Some(1_000_000_002)).await;
+    let (mut last, mut names) = (1_000_000_002, Vec::new());
+    let mut end = None;
+    while let Some(event) = stream.next().await {
+        if event.name == "progress" {
+            let sequence = event.data["sequence"].as_u64().expect("a sequence");
+            assert!(sequence > last, "{sequence} after {last}");
+            assert_eq!(event.id, Some(sequence));
+            last = sequence;
+        }
+        if event.name == "status" {
+            end = Some(event.data["status"].clone());
+        }
+        names.push(event.name);
+    }
+    assert_eq!(end, Some(json!("succeeded")), "{names:?}");
+    assert_eq!(names.last().map(String::as_str), Some("end"), "the stream ends by itself");
+    let bad = rig.ask(Method::GET, &format!("/jobs/{id}/events")).header("last-event-id", "x");
+    Answer::of(bad).await.is_problem(422, "invalid_input");
+}
+
+/// A server that ends closes its streams in good order, and at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_ends_its_streams_cleanly() {
+    let mut rig = Rig::start(Where::Memory).await;
+    let id = rig.submit("echo", json!(1), json!({ "delay_ms": 3_600_000 })).await;
+    let mut stream = Stream::open(&rig, &format!("/jobs/{id}/events"), None).await;
+    assert_eq!(stream.next().await.expect("the status now").data["status"], "scheduled");
+    let started = std::time::Instant::now();
+    rig.end().await;
+    assert!(started.elapsed() < Duration::from_secs(5), "nothing is waited for");
+    let end = stream.next().await;
+    assert!(end.is_none_or(|event| event.name == "end"), "the stream is over, not broken");
+}
+
+/// S07: streams are bounded, and a place comes back when a stream goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_beyond_the_bound_are_refused_until_one_ends() {
+    let rig = Rig::with(Where::Memory, |config| config.limits.streams_per_principal = 2).await;
+    let id = rig.submit("echo", json!(1), json!({ "delay_ms": 3_600_000 })).await;
+    let path = format!("/jobs/{id}/events");
+    let first = Stream::open(&rig, &path, None).await;
+    let _second = Stream::open(&rig, &path, None).await;
+    rig.get(&path).await.is_problem(429, "backpressure");
+    drop(first);
+    let free = async {
+        while rig.ask(Method::GET, &path).send().await.expect("an answer").status() != 200 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, free).await.expect("the place comes back");
+}

@@ -1,0 +1,4 @@
+//! Feeds the oracle `filters`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| windlass_fuzz::oracles::filters(data));
