@@ -28,7 +28,7 @@ pub(crate) struct Server {
     dir: TempDir,
 }
 
-/// What `windlass keys create --json` prints, as far as it matters here.
+/// What `windlass api-key create --json` prints, as far as it matters here.
 #[derive(Deserialize)]
 struct Created {
     secret: String,
@@ -84,12 +84,12 @@ fn create_key(windlass: &Path, data: &Path) -> Result<String> {
     let output = Command::new(windlass)
         .arg("--db")
         .arg(format!("sqlite:{}", data.join("windlass.db").display()))
-        .args(["--json", "keys", "create", "--name", "tests", "--rights", "admin,payload", "--all-tenants"])
+        .args(["--json", "api-key", "create", "tests", "--rights", "admin,payload", "--all-tenants"])
         .stdin(Stdio::null())
         .output()
-        .context("start windlass keys create")?;
+        .context("start windlass api-key create")?;
     ensure!(output.status.success(), "no key was made: {}", String::from_utf8_lossy(&output.stderr));
-    let created: Created = serde_json::from_slice(&output.stdout).context("read what windlass keys create says")?;
+    let created: Created = serde_json::from_slice(&output.stdout).context("read what windlass api-key create says")?;
     Ok(created.secret)
 }
 
