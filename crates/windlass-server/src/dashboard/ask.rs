@@ -56,7 +56,8 @@ impl Fields {
 
     /// A number that may be left out.
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Problem> {
-        let read = |text: &str| text.replace(',', "").parse().map_err(|_| Problem::invalid(name, "is not such a number"));
+        let read =
+            |text: &str| text.replace(',', "").parse().map_err(|_| Problem::invalid(name, "is not such a number"));
         self.given(name).map(read).transpose()
     }
 
@@ -75,7 +76,9 @@ impl<S: Send + Sync> FromRequest<S> for Form {
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let form = axum::extract::Form::<Vec<(String, String)>>::from_request(request, state).await;
         let axum::extract::Form(fields) = form.map_err(|rejection| match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the form is larger than the server accepts"),
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the form is larger than the server accepts")
+            }
             _ => Problem::malformed("the form could not be read"),
         })?;
         match fields.len() > MAX_FIELDS {
@@ -208,7 +211,14 @@ impl Ask {
 
 /// What goes around a page of somebody who may not be known.
 pub(crate) fn bare_shell(app: &App, headers: &HeaderMap) -> Shell {
-    let viewer = Viewer { user: String::new(), tenant: None, all_tenants: false, may: May::default(), read_only: false, has_session: false };
+    let viewer = Viewer {
+        user: String::new(),
+        tenant: None,
+        all_tenants: false,
+        may: May::default(),
+        read_only: false,
+        has_session: false,
+    };
     let urls = Urls::new(&app.config.base_path);
     let here = urls.path("/");
     Shell { urls, now: app.service.now(), theme: theme(headers), viewer, here, flash: None, paused: None }
@@ -249,8 +259,12 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 /// The page to come back to after an action: this one without what the last action said. An action itself has no page;
 /// what is wrong with it is said over the overview.
 fn here(urls: &Urls, parts: &Parts, query: &Fields) -> String {
-    let pairs: Vec<(&str, &str)> =
-        query.0.iter().filter(|(name, _)| !["did", "n"].contains(&name.as_str())).map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let pairs: Vec<(&str, &str)> = query
+        .0
+        .iter()
+        .filter(|(name, _)| !["did", "n"].contains(&name.as_str()))
+        .map(|(n, v)| (n.as_str(), v.as_str()))
+        .collect();
     // Names of query fields are ours; a foreign one could hold anything.
     let plain = pairs.iter().all(|(name, _)| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'));
     // Mounted below a path, the router has taken that path off already.

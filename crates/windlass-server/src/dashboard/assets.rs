@@ -16,9 +16,8 @@ struct Asset {
     text: &'static str,
 }
 
-static CSS: LazyLock<Asset> = LazyLock::new(|| {
-    Asset::new("dashboard", "css", "text/css; charset=utf-8", include_str!("assets/dashboard.css"))
-});
+static CSS: LazyLock<Asset> =
+    LazyLock::new(|| Asset::new("dashboard", "css", "text/css; charset=utf-8", include_str!("assets/dashboard.css")));
 static JS: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("dashboard", "js", "text/javascript; charset=utf-8", include_str!("assets/dashboard.js"))
 });

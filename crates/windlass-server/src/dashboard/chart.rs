@@ -204,7 +204,11 @@ impl Chart {
     fn runs(&self, values: &[Option<f64>], top: f64) -> Vec<Vec<(f64, f64)>> {
         let points = values.iter().enumerate().map(|(i, v)| v.map(|value| (self.x(i), height_of(value, top))));
         let points: Vec<Option<(f64, f64)>> = points.collect();
-        points.split(Option::is_none).filter(|run| !run.is_empty()).map(|run| run.iter().flatten().copied().collect()).collect()
+        points
+            .split(Option::is_none)
+            .filter(|run| !run.is_empty())
+            .map(|run| run.iter().flatten().copied().collect())
+            .collect()
     }
 
     fn x(&self, index: usize) -> f64 {
@@ -217,7 +221,9 @@ impl Chart {
     /// The number at the top of the axis: the first round one that is not below any value.
     fn top(&self) -> f64 {
         let highest = match self.kind {
-            Kind::Lines => self.series.iter().flat_map(|series| series.values.iter().flatten().copied()).fold(0.0, f64::max),
+            Kind::Lines => {
+                self.series.iter().flat_map(|series| series.values.iter().flatten().copied()).fold(0.0, f64::max)
+            }
             _ => self.stacks().iter().filter_map(|stack| stack.last()).map(|(_, to)| *to).fold(0.0, f64::max),
         };
         round_up(highest, self.unit == Unit::Jobs)
@@ -288,7 +294,9 @@ pub(crate) fn sparkline(values: &[f64], class: &str, label: &str) -> Markup {
     const TALL: f64 = 20.0;
     let top = values.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let step = WIDTH / values.len().saturating_sub(1).max(1) as f64;
-    let place = |(index, value): (usize, &f64)| (step * index as f64, TALL - 1.0 - (TALL - 2.0) * (value / top).clamp(0.0, 1.0));
+    let place = |(index, value): (usize, &f64)| {
+        (step * index as f64, TALL - 1.0 - (TALL - 2.0) * (value / top).clamp(0.0, 1.0))
+    };
     let points: Vec<(f64, f64)> = values.iter().enumerate().map(place).collect();
     html! {
         svg.spark viewBox={ "0 0 " (WIDTH) " " (TALL) } preserveAspectRatio="none" role="img" aria-label=(label) {
@@ -315,7 +323,8 @@ pub(crate) fn lifeline(stretches: &[Stretch]) -> Markup {
     /// The least part of the bar that a stretch takes, so that a millisecond beside an hour can still be pointed at.
     const LEAST: f64 = WIDTH / 100.0;
     let total: f64 = stretches.iter().map(|part| part.to.since(part.from).as_secs_f64()).sum();
-    let wide = |part: &Stretch| LEAST + if total > 0.0 { part.to.since(part.from).as_secs_f64() / total * WIDTH } else { 0.0 };
+    let wide =
+        |part: &Stretch| LEAST + if total > 0.0 { part.to.since(part.from).as_secs_f64() / total * WIDTH } else { 0.0 };
     let whole: f64 = stretches.iter().map(wide).sum::<f64>().max(1.0);
     let mut x = 0.0;
     html! {
@@ -396,7 +405,8 @@ mod tests {
 
     #[test]
     fn a_line_breaks_where_nothing_was_measured() {
-        let html = chart(Kind::Lines, vec![vec![Some(1.0), Some(2.0), None, Some(4.0), Some(3.0)]]).render().into_string();
+        let html =
+            chart(Kind::Lines, vec![vec![Some(1.0), Some(2.0), None, Some(4.0), Some(3.0)]]).render().into_string();
         assert_eq!(html.matches("class=\"line").count(), 2);
         assert!(html.contains("submitted <b>3/s</b>"), "the legend has the latest value");
         assert!(html.contains("<td class=\"num\">–</td>"), "the table says that nothing was measured");

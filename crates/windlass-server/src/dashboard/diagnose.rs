@@ -54,13 +54,24 @@ pub(crate) fn troubles(facts: &Facts<'_>) -> Vec<Trouble> {
 }
 
 fn of_installation(facts: &Facts<'_>, health: &Health) -> Vec<Trouble> {
-    let trouble = |level, title: String, detail: String, link: &str| Trouble { level, title, detail, at: None, link: link.to_owned() };
+    let trouble = |level, title: String, detail: String, link: &str| Trouble {
+        level,
+        title,
+        detail,
+        at: None,
+        link: link.to_owned(),
+    };
     let mut troubles = Vec::new();
     let live: Vec<_> = health.nodes.iter().filter(|node| !node.stale).collect();
     let capacity: usize = live.iter().map(|node| node.record.info.capacity).sum();
     if capacity == 0 && facts.counts.unfinished() > 0 {
         let waiting = words::counted(facts.counts.unfinished(), "job waits", "jobs wait");
-        troubles.push(trouble(Level::Bad, "No node runs jobs".into(), format!("{waiting} until a process with workers starts"), "/nodes"));
+        troubles.push(trouble(
+            Level::Bad,
+            "No node runs jobs".into(),
+            format!("{waiting} until a process with workers starts"),
+            "/nodes",
+        ));
     }
     for node in health.nodes.iter().filter(|node| node.stale) {
         let detail = format!("last heard of {} ago; its jobs are taken over", words::about(node.age));
@@ -70,7 +81,12 @@ fn of_installation(facts: &Facts<'_>, health: &Health) -> Vec<Trouble> {
         if !live.iter().any(|node| node.record.info.handlers.contains(&waits.handler)) {
             let jobs = words::counted(waits.waiting, "job waits", "jobs wait");
             let link = format!("/jobs?q={}", encode(&term("handler", &waits.handler)));
-            troubles.push(trouble(Level::Bad, format!("No live node has {}", waits.handler), format!("{jobs} for it"), &link));
+            troubles.push(trouble(
+                Level::Bad,
+                format!("No live node has {}", waits.handler),
+                format!("{jobs} for it"),
+                &link,
+            ));
         }
     }
     if let Some(due) = health.oldest_due.filter(|due| *due >= WAITS[0] && !is_all_paused(facts)) {
@@ -79,7 +95,12 @@ fn of_installation(facts: &Facts<'_>, health: &Health) -> Vec<Trouble> {
         troubles.push(trouble(level, "Jobs wait long".into(), detail, "/handlers"));
     }
     for held in &health.held {
-        troubles.push(trouble(Level::Warn, "Dead rows cannot be removed".into(), format!("{held}; to end it: {}", held.fix()), ""));
+        troubles.push(trouble(
+            Level::Warn,
+            "Dead rows cannot be removed".into(),
+            format!("{held}; to end it: {}", held.fix()),
+            "",
+        ));
     }
     if health.skew_ms.abs() > SKEW_MS {
         let skew = words::duration(Duration::from_millis(health.skew_ms.unsigned_abs()));
@@ -88,7 +109,8 @@ fn of_installation(facts: &Facts<'_>, health: &Health) -> Vec<Trouble> {
     }
     if let Some(part) = health.notify_use.filter(|part| *part >= NOTIFY[0]) {
         let level = if part >= NOTIFY[1] { Level::Bad } else { Level::Warn };
-        let detail = format!("{:.0}% full; some session listens and does not read. When it is full, commits fail", part * 100.0);
+        let detail =
+            format!("{:.0}% full; some session listens and does not read. When it is full, commits fail", part * 100.0);
         troubles.push(trouble(level, "The notification queue fills up".into(), detail, ""));
     }
     troubles
@@ -105,12 +127,19 @@ fn of_pause(pause: &Pause) -> Trouble {
         PauseTarget::Tenant(tenant) => (Level::Warn, format!("Tenant {tenant}"), "/tenants"),
     };
     let reason = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
-    Trouble { level, title: format!("{what} is paused"), detail: format!("by {}{reason}", pause.by), at: Some(pause.at), link: link.to_owned() }
+    Trouble {
+        level,
+        title: format!("{what} is paused"),
+        detail: format!("by {}{reason}", pause.by),
+        at: Some(pause.at),
+        link: link.to_owned(),
+    }
 }
 
 fn of_failures(group: &FailureGroup) -> Trouble {
     let counts = [(group.dead, "dead"), (group.retrying, "retrying")];
-    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", words::count(*n))).collect();
+    let counts: Vec<String> =
+        counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", words::count(*n))).collect();
     let message = if group.message.is_empty() { &group.code } else { &group.message };
     Trouble {
         level: if group.dead > 0 { Level::Bad } else { Level::Warn },
@@ -137,30 +166,73 @@ fn vital(name: &str, value: String, level: Level, note: &str) -> Vital {
 fn of_store(health: &Health) -> Vec<Vital> {
     let stale = health.nodes.iter().filter(|node| node.stale).count();
     let up = health.nodes.len() - stale;
-    let level = |bad: bool, warn: bool| if bad { Level::Bad } else if warn { Level::Warn } else { Level::Good };
+    let level = |bad: bool, warn: bool| {
+        if bad {
+            Level::Bad
+        } else if warn {
+            Level::Warn
+        } else {
+            Level::Good
+        }
+    };
     let size = health.bytes.map(|bytes| format!(", {}", words::bytes(bytes))).unwrap_or_default();
     let mut vitals = vec![
         vital("Store", format!("{}{size}", health.store), Level::Good, "Where jobs are kept"),
-        vital("Nodes up", up.to_string(), level(up == 0, stale > 0), if stale > 0 { "Some have fallen silent" } else { "Processes that send heartbeats" }),
+        vital(
+            "Nodes up",
+            up.to_string(),
+            level(up == 0, stale > 0),
+            if stale > 0 { "Some have fallen silent" } else { "Processes that send heartbeats" },
+        ),
     ];
     let oldest = health.oldest_due;
     let wait = oldest.map_or("nothing waits".to_owned(), words::duration);
     let long = |at: Duration| oldest.is_some_and(|due| due >= at);
-    vitals.push(vital("Oldest due", wait, level(long(WAITS[1]), long(WAITS[0])), "How long the oldest due job has waited for a worker"));
-    vitals.push(vital("Clock skew", format!("{} ms", health.skew_ms), level(false, health.skew_ms.abs() > SKEW_MS), "The store's clock against this process's"));
+    vitals.push(vital(
+        "Oldest due",
+        wait,
+        level(long(WAITS[1]), long(WAITS[0])),
+        "How long the oldest due job has waited for a worker",
+    ));
+    vitals.push(vital(
+        "Clock skew",
+        format!("{} ms", health.skew_ms),
+        level(false, health.skew_ms.abs() > SKEW_MS),
+        "The store's clock against this process's",
+    ));
     for pool in &health.pools {
-        vitals.push(vital(&format!("Pool {}", pool.name), format!("{} of {}", pool.used, pool.max), level(false, pool.max > 0 && pool.used >= pool.max), "Connections in use; when all are, calls wait"));
+        vitals.push(vital(
+            &format!("Pool {}", pool.name),
+            format!("{} of {}", pool.used, pool.max),
+            level(false, pool.max > 0 && pool.used >= pool.max),
+            "Connections in use; when all are, calls wait",
+        ));
     }
     if let Some(rows) = health.dead_rows {
-        vitals.push(vital("Dead rows", words::short(rows as f64), Level::Good, "Rows that the database still has to remove"));
+        vitals.push(vital(
+            "Dead rows",
+            words::short(rows as f64),
+            Level::Good,
+            "Rows that the database still has to remove",
+        ));
     }
     if let Some(part) = health.notify_use {
-        vitals.push(vital("Notify queue", format!("{:.1}%", part * 100.0), level(part >= NOTIFY[1], part >= NOTIFY[0]), "When it is full, commits fail"));
+        vitals.push(vital(
+            "Notify queue",
+            format!("{:.1}%", part * 100.0),
+            level(part >= NOTIFY[1], part >= NOTIFY[0]),
+            "When it is full, commits fail",
+        ));
     }
     let held = health.held.len();
     if health.dead_rows.is_some() || held > 0 {
         let value = if held == 0 { "none".to_owned() } else { held.to_string() };
-        vitals.push(vital("Held snapshots", value, level(false, held > 0), "Old transactions that keep dead rows from being removed"));
+        vitals.push(vital(
+            "Held snapshots",
+            value,
+            level(false, held > 0),
+            "Old transactions that keep dead rows from being removed",
+        ));
     }
     vitals
 }

@@ -23,38 +23,81 @@ pub(crate) fn charts(activity: &Activity) -> Vec<Chart> {
     let fold = chart::fold_by(activity.points.len());
     let length = activity.step.saturating_mul(fold as u32);
     let steps = fold_points(activity, fold);
-    let base = |id, title, unit, kind, series| Chart { id, title, unit, kind, times: steps.iter().map(|step| step.at).collect(), step: length, series };
-    let rate = |name, class, of: fn(&Sums) -> u64| Series { name, class, values: steps.iter().map(|step| Some(of(&step.sums) as f64 / length.as_secs_f64())).collect() };
-    let jobs = |name, class, of: fn(&Sums) -> u64| Series { name, class, values: steps.iter().map(|step| Some(of(&step.sums) as f64)).collect() };
-    let depth = |name, class, status| Series { name, class, values: steps.iter().map(|step| step.depth.map(|depth| depth.get(status) as f64)).collect() };
-    let part = |name, class, q: f64, of: fn(&Sums, f64) -> Option<Duration>| Series { name, class, values: steps.iter().map(|step| of(&step.sums, q).map(|d| d.as_secs_f64())).collect() };
+    let base = |id, title, unit, kind, series| Chart {
+        id,
+        title,
+        unit,
+        kind,
+        times: steps.iter().map(|step| step.at).collect(),
+        step: length,
+        series,
+    };
+    let rate = |name, class, of: fn(&Sums) -> u64| Series {
+        name,
+        class,
+        values: steps.iter().map(|step| Some(of(&step.sums) as f64 / length.as_secs_f64())).collect(),
+    };
+    let jobs = |name, class, of: fn(&Sums) -> u64| Series {
+        name,
+        class,
+        values: steps.iter().map(|step| Some(of(&step.sums) as f64)).collect(),
+    };
+    let depth = |name, class, status| Series {
+        name,
+        class,
+        values: steps.iter().map(|step| step.depth.map(|depth| depth.get(status) as f64)).collect(),
+    };
+    let part = |name, class, q: f64, of: fn(&Sums, f64) -> Option<Duration>| Series {
+        name,
+        class,
+        values: steps.iter().map(|step| of(&step.sums, q).map(|d| d.as_secs_f64())).collect(),
+    };
     let wait = |sums: &Sums, q| sums.wait.quantile(q);
     let run = |sums: &Sums, q| sums.run.quantile(q);
-    let percentiles = |of| vec![part("p50", "k-p50", 0.5, of), part("p95", "k-p95", 0.95, of), part("p99", "k-p99", 0.99, of)];
+    let percentiles =
+        |of| vec![part("p50", "k-p50", 0.5, of), part("p95", "k-p95", 0.95, of), part("p99", "k-p99", 0.99, of)];
     let mut charts = vec![
-        base("throughput", "Throughput", Unit::PerSecond, Kind::Lines, vec![
-            rate("succeeded", "k-succeeded", |sums| sums.succeeded),
-            rate("submitted", "k-submitted", |sums| sums.submitted),
-            rate("failed", "k-failed", |sums| sums.failed),
-        ]),
+        base(
+            "throughput",
+            "Throughput",
+            Unit::PerSecond,
+            Kind::Lines,
+            vec![
+                rate("succeeded", "k-succeeded", |sums| sums.succeeded),
+                rate("submitted", "k-submitted", |sums| sums.submitted),
+                rate("failed", "k-failed", |sums| sums.failed),
+            ],
+        ),
         base("wait", "Wait until the start", Unit::Seconds, Kind::Lines, percentiles(wait)),
         base("run", "Run time", Unit::Seconds, Kind::Lines, percentiles(run)),
     ];
     // How many jobs are where is kept for all tenants together only.
     if steps.iter().any(|step| step.depth.is_some()) {
-        charts.push(base("depth", "Depth", Unit::Jobs, Kind::Stacked, vec![
-            depth("running", "k-running", Status::Running),
-            depth("pending", "k-pending", Status::Pending),
-            depth("retrying", "k-retrying", Status::Retrying),
-            depth("scheduled", "k-scheduled", Status::Scheduled),
-            depth("blocked", "k-blocked", Status::Blocked),
-        ]));
+        charts.push(base(
+            "depth",
+            "Depth",
+            Unit::Jobs,
+            Kind::Stacked,
+            vec![
+                depth("running", "k-running", Status::Running),
+                depth("pending", "k-pending", Status::Pending),
+                depth("retrying", "k-retrying", Status::Retrying),
+                depth("scheduled", "k-scheduled", Status::Scheduled),
+                depth("blocked", "k-blocked", Status::Blocked),
+            ],
+        ));
     }
-    charts.push(base("failures", "Failures", Unit::Jobs, Kind::Bars, vec![
-        jobs("retried", "k-retried", |sums| sums.retried),
-        jobs("dead", "k-dead", |sums| sums.dead_lettered),
-        jobs("canceled", "k-canceled", |sums| sums.canceled),
-    ]));
+    charts.push(base(
+        "failures",
+        "Failures",
+        Unit::Jobs,
+        Kind::Bars,
+        vec![
+            jobs("retried", "k-retried", |sums| sums.retried),
+            jobs("dead", "k-dead", |sums| sums.dead_lettered),
+            jobs("canceled", "k-canceled", |sums| sums.canceled),
+        ],
+    ));
     charts
 }
 

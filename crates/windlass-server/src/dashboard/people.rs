@@ -42,7 +42,8 @@ pub(crate) async fn for_people(State(app): State<App>, request: Request, next: N
     }
     let (status, message) = read(answer).await;
     if is_login {
-        let message = if status == StatusCode::UNAUTHORIZED { "This key does not open anything.".to_owned() } else { message };
+        let message =
+            if status == StatusCode::UNAUTHORIZED { "This key does not open anything.".to_owned() } else { message };
         return (status, pages::login_page(&app, &headers, Some(message))).into_response();
     }
     let shell = bare_shell(&app, &headers);
@@ -51,7 +52,10 @@ pub(crate) async fn for_people(State(app): State<App>, request: Request, next: N
 }
 
 fn accepts_html(headers: &HeaderMap) -> bool {
-    headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).is_some_and(|accept| accept.contains("text/html"))
+    headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .is_some_and(|accept| accept.contains("text/html"))
 }
 
 fn request_id(extensions: &axum::http::Extensions) -> Option<String> {

@@ -95,7 +95,10 @@ mod tests {
     #[test]
     fn names_cannot_leave_the_query() {
         let urls = Urls::new("/ops/");
-        assert_eq!(urls.query("/jobs", &[("q", "handler:../../x?a=1&b#c"), ("cols", "")]), "/ops/jobs?q=handler%3A..%2F..%2Fx%3Fa%3D1%26b%23c");
+        assert_eq!(
+            urls.query("/jobs", &[("q", "handler:../../x?a=1&b#c"), ("cols", "")]),
+            "/ops/jobs?q=handler%3A..%2F..%2Fx%3Fa%3D1%26b%23c"
+        );
         assert_eq!(urls.job(JobId::from_i64(7)), "/ops/jobs/7");
     }
 
@@ -105,7 +108,18 @@ mod tests {
         for own in ["/ops/", "/ops/jobs?q=a", "/ops/jobs/7#log"] {
             assert!(urls.is_own(own), "{own}");
         }
-        for other in ["/", "/jobs", "/ops", "/opsy/", "//evil.example", "/ops//evil.example", "https://evil.example", "/ops/\\evil", "/ops/\r\nSet-Cookie: a", ""] {
+        for other in [
+            "/",
+            "/jobs",
+            "/ops",
+            "/opsy/",
+            "//evil.example",
+            "/ops//evil.example",
+            "https://evil.example",
+            "/ops/\\evil",
+            "/ops/\r\nSet-Cookie: a",
+            "",
+        ] {
             assert!(!urls.is_own(other), "{other:?}");
         }
         assert!(Urls::new("").is_own("/jobs"));

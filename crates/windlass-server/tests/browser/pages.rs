@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use windlass::{Priority, Status, SubmitOptions};
+use windlass::activity::Addition;
+use windlass::{Priority, Status, SubmitOptions, Sums, TenantId};
 use windlass_testkit::servers::screenshots_dir;
 
 use crate::Stage;
@@ -71,9 +72,42 @@ async fn look(stage: &Stage, name: &str, mode: &str, screen: Screen) {
     }
 }
 
+/// The counts of an hour before, as nodes would have added them: charts have something to show, and more of it at noon
+/// than at night.
+async fn past(stage: &Stage) {
+    const STEP: Duration = Duration::from_secs(30);
+    const STEPS: u32 = 130;
+    let (store, now) = (stage.site.service.store(), stage.site.service.now());
+    for step in 1..STEPS {
+        let wave = 1.0 + 0.6 * (f64::from(step) / 17.0).sin() + 0.2 * (f64::from(step) / 3.0).sin();
+        let mut additions = Vec::new();
+        for (handler, rate, milliseconds) in
+            [("images.resize", 900.0, 40), ("mail.send", 240.0, 180), ("reports.generate", 12.0, 2_600)]
+        {
+            let mut sums = Sums::default();
+            sums.submitted = (rate * wave) as u64;
+            sums.failed = if handler == "mail.send" && step % 40 < 6 { sums.submitted / 5 } else { 0 };
+            sums.dead_lettered = sums.failed / 6;
+            sums.retried = sums.failed - sums.dead_lettered;
+            sums.succeeded = sums.submitted - sums.dead_lettered;
+            sums.started = sums.submitted + sums.retried;
+            for sample in 1..=20u32 {
+                let spread = 0.4 + f64::from(sample * sample) / 130.0;
+                sums.run.record(Duration::from_millis((f64::from(milliseconds) * spread) as u64));
+                sums.wait.record(Duration::from_micros((1_500.0 * wave * spread * spread) as u64));
+            }
+            for tenant in [None, Some(TenantId::ROOT)] {
+                additions.push(Addition { tenant, handler: handler.to_owned(), sums: sums.clone() });
+            }
+        }
+        store.add_activity(now - STEP * step, additions).await.expect("add to the past");
+    }
+}
+
 /// Jobs of every kind, as on a day with some trouble; answers one that runs and has come halfway.
 async fn busy_day(stage: &Stage) -> windlass::JobId {
     let site = &stage.site;
+    past(stage).await;
     let mut letters = Vec::new();
     for number in 0..40u32 {
         let options = SubmitOptions::new().tag("import").correlation_id(format!("order-{}", 7_000 + number));

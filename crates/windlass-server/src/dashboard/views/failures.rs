@@ -83,7 +83,9 @@ fn filter(shell: &Shell, filter: &str, suggestions: &[String]) -> Markup {
 fn one(shell: &Shell, group: &Group) -> Markup {
     let signature = urls::term("signature", &group.signature);
     let jobs = shell.urls.jobs(&signature);
-    let bulk = |action: &str, filter: &str| shell.urls.query("/bulk", &[("q", filter), ("scope", "filter"), ("action", action), ("back", &shell.here)]);
+    let bulk = |action: &str, filter: &str| {
+        shell.urls.query("/bulk", &[("q", filter), ("scope", "filter"), ("action", action), ("back", &shell.here)])
+    };
     let dead = format!("{signature} status:dead_lettered");
     let retrying = format!("{signature} status:retrying");
     html! {
@@ -125,7 +127,12 @@ pub(crate) fn dead(shell: &Shell, list: &Jobs, with_replayed: bool) -> Markup {
     };
     let whole = format!("{} status:dead_lettered replayed:no", list.filter);
     let other = if with_replayed { "" } else { "all" };
-    let older = list.next.map(|next| shell.urls.query("/dead", &[("q", &list.filter), ("show", if with_replayed { "all" } else { "" }), ("before", &next.to_string())]));
+    let older = list.next.map(|next| {
+        shell.urls.query(
+            "/dead",
+            &[("q", &list.filter), ("show", if with_replayed { "all" } else { "" }), ("before", &next.to_string())],
+        )
+    });
     let content = html! {
         p.lead { "Jobs that will not be retried by themselves. They are kept with their errors until somebody replays or purges them." }
         (jobs::filter_bar(shell, "/dead", &list.filter, &list.columns, &list.suggestions))
@@ -161,7 +168,9 @@ fn dead_columns(all_tenants: bool) -> Vec<Column> {
 
 fn no_letters(list: &Jobs) -> Markup {
     match list.filter.trim().is_empty() {
-        true => parts::empty("check", "No dead letters", html! { "Every job has succeeded, is waiting, or was canceled." }),
+        true => {
+            parts::empty("check", "No dead letters", html! { "Every job has succeeded, is waiting, or was canceled." })
+        }
         false => parts::empty("search", "No dead letter passes this filter", html! { "Take a term away." }),
     }
 }

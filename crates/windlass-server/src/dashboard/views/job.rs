@@ -306,7 +306,11 @@ pub(crate) fn stretches(job: &JobRecord, history: &[HistoryEntry], now: Timestam
     for entry in history {
         if let Some(started) = entry.started_at.filter(|started| *started >= at) {
             stretches.push(Stretch { from: at, to: started, class: wait.0, what: wait.1.clone() });
-            let class = if entry.error.is_some() && entry.status != Status::DeadLettered { "s-retrying" } else { class_of(entry.status) };
+            let class = if entry.error.is_some() && entry.status != Status::DeadLettered {
+                "s-retrying"
+            } else {
+                class_of(entry.status)
+            };
             let what = format!("attempt {}: {}", entry.attempt, words::status(entry.status));
             stretches.push(Stretch { from: started, to: entry.at, class, what });
         } else if entry.at > at {
@@ -602,7 +606,10 @@ mod tests {
     #[test]
     fn a_running_job_runs_until_now() {
         let job = record(Status::Running);
-        let history = [HistoryEntry::new(job.created_at, Status::Pending, 0), HistoryEntry::new(NOW - Duration::from_secs(40), Status::Running, 1)];
+        let history = [
+            HistoryEntry::new(job.created_at, Status::Pending, 0),
+            HistoryEntry::new(NOW - Duration::from_secs(40), Status::Running, 1),
+        ];
         let told: Vec<(u64, &str)> =
             stretches(&job, &history, NOW).iter().map(|s| (s.to.since(s.from).as_secs(), s.class)).collect();
         assert_eq!(told, [(60, "s-pending"), (40, "s-running")]);
@@ -610,7 +617,10 @@ mod tests {
 
     #[test]
     fn causes_stand_below_each_other_and_texts_stay_whole() {
-        assert_eq!(causes("could not send: connection refused: os error 111"), ["could not send", "connection refused", "os error 111"]);
+        assert_eq!(
+            causes("could not send: connection refused: os error 111"),
+            ["could not send", "connection refused", "os error 111"]
+        );
         assert_eq!(causes("panicked:\n at a: b"), ["panicked:\n at a: b"]);
     }
 }

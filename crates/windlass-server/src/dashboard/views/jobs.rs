@@ -154,11 +154,19 @@ fn nothing(shell: &Shell, list: &Jobs) -> Markup {
     let all = shell.urls.query("/jobs", &[("cols", &list.columns)]);
     match (list.filter.trim().is_empty(), list.is_later) {
         (_, true) => parts::empty("jobs", "No older jobs", html! { "This is the end of the list." }),
-        (false, _) => parts::empty("search", "No job passes this filter", html! { "Take a term away, or " a href=(all) { "show all jobs" } "." }),
-        (true, _) => parts::empty("jobs", "No jobs yet", html! {
-            "Jobs appear here as they are submitted."
-            @if shell.viewer.may.submit { " " a href=(shell.urls.path("/submit")) { "Submit the first one" } "." }
-        }),
+        (false, _) => parts::empty(
+            "search",
+            "No job passes this filter",
+            html! { "Take a term away, or " a href=(all) { "show all jobs" } "." },
+        ),
+        (true, _) => parts::empty(
+            "jobs",
+            "No jobs yet",
+            html! {
+                "Jobs appear here as they are submitted."
+                @if shell.viewer.may.submit { " " a href=(shell.urls.path("/submit")) { "Submit the first one" } "." }
+            },
+        ),
     }
 }
 

@@ -31,7 +31,8 @@ pub(crate) fn level(age: Duration, lease: Duration) -> Level {
 
 /// The page.
 pub(crate) fn page(shell: &Shell, page: &Nodes) -> Markup {
-    let (running, capacity) = page.nodes.iter().fold((0, 0), |(r, c), node| (r + node.running as u64, c + node.info.capacity as u64));
+    let (running, capacity) =
+        page.nodes.iter().fold((0, 0), |(r, c), node| (r + node.running as u64, c + node.info.capacity as u64));
     let content = html! {
         section.panel #nodes data-live {
             header.panel-head { h2 { (words::counted(page.nodes.len() as u64, "process", "processes")) } div.panel-aside { span.faint { (words::count(running)) " of " (words::counted(capacity, "slot", "slots")) " busy" } } }

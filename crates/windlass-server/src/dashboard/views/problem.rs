@@ -57,7 +57,11 @@ fn words_for(status: u16) -> (&'static str, &'static str, &'static str) {
         400 | 422 => ("That cannot be done so", "info", ""),
         413 => ("Too large", "info", ""),
         429 => ("Too much at once", "clock", "Try again in a moment."),
-        503 | 504 => ("Not available now", "clock", "The store does not answer. Nothing was changed unless the message says otherwise; try again in a moment."),
+        503 | 504 => (
+            "Not available now",
+            "clock",
+            "The store does not answer. Nothing was changed unless the message says otherwise; try again in a moment.",
+        ),
         _ => ("Something went wrong", "failures", "The server's log has more under the request's id."),
     }
 }
@@ -89,5 +93,11 @@ pub(crate) fn confirm(shell: &Shell, confirm: &Confirm) -> Markup {
             }
         }
     };
-    shell.page(Page { place: Place::Elsewhere, title: "Are you sure?", aside: html! {}, content, live: Live::default() })
+    shell.page(Page {
+        place: Place::Elsewhere,
+        title: "Are you sure?",
+        aside: html! {},
+        content,
+        live: Live::default(),
+    })
 }

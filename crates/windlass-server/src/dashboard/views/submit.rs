@@ -31,7 +31,10 @@ pub(crate) fn page(shell: &Shell, form: &Form) -> Markup {
     let text = |label: &str, name: &str, value: &str, placeholder: &str| {
         html! { label { (label) input name=(name) value=(value) placeholder=(placeholder) maxlength="256" autocomplete="off" spellcheck="false"; } }
     };
-    let is_open = [&form.delay, &form.run_at, &form.idempotency_key, &form.ordering_key, &form.tags, &form.queue, &form.timeout].iter().any(|value| !value.is_empty());
+    let is_open =
+        [&form.delay, &form.run_at, &form.idempotency_key, &form.ordering_key, &form.tags, &form.queue, &form.timeout]
+            .iter()
+            .any(|value| !value.is_empty());
     let content = html! {
         @if let Some(problem) = &form.problem { (parts::problem(problem)) }
         section.panel.form-panel {

@@ -124,7 +124,9 @@ impl Column {
             Column::Ran => parts::duration_or_dash(ran(job, now)),
             Column::Ended => parts::time_or_dash(job.finished_at, now),
             Column::Node => html! { @if let Some(node) = job.node { (node.0) } @else { span.faint { "–" } } },
-            Column::Tags => html! { @for tag in &job.tags { a.tag href=(shell.urls.jobs(&urls::term("tag", tag))) { (tag) } } },
+            Column::Tags => {
+                html! { @for tag in &job.tags { a.tag href=(shell.urls.jobs(&urls::term("tag", tag))) { (tag) } } }
+            }
             Column::Note => note(job, now),
         }
     }

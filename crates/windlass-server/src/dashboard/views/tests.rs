@@ -40,7 +40,14 @@ fn shell(may: May, text: &str) -> Shell {
         urls: Urls::new("/ops"),
         now: NOW,
         theme: Theme::Auto,
-        viewer: Viewer { user: text.to_owned(), tenant: None, all_tenants: true, may, read_only: may == May::default(), has_session: true },
+        viewer: Viewer {
+            user: text.to_owned(),
+            tenant: None,
+            all_tenants: true,
+            may,
+            read_only: may == May::default(),
+            has_session: true,
+        },
         here: format!("/ops/jobs?q={}", super::super::urls::encode(text)),
         flash: Some(text.to_owned()),
         paused: Some(pause(PauseTarget::All, text)),
@@ -56,7 +63,8 @@ fn pause(target: PauseTarget, text: &str) -> Pause {
 }
 
 fn record(status: Status, text: &str) -> JobRecord {
-    let mut job = JobRecord::new(JobId::from_i64(7), TenantId::ROOT, text.into(), text.into(), NOW - Duration::from_secs(90));
+    let mut job =
+        JobRecord::new(JobId::from_i64(7), TenantId::ROOT, text.into(), text.into(), NOW - Duration::from_secs(90));
     job.status = status;
     job.attempt = 2;
     job.run_at = Some(NOW + Duration::from_secs(30));
@@ -139,15 +147,36 @@ fn overview(text: &str) -> overview::Overview {
         at: Some(NOW),
         link: format!("/jobs?q={}", super::super::urls::encode(text)),
     };
-    let vital = overview::Vital { name: text.into(), value: text.into(), level: overview::Level::Warn, note: text.into() };
-    let busy = overview::Busy { handler: text.into(), succeeded: 3, failed: 1, run_p95: Some(Duration::from_millis(12)), wait_p95: None };
-    overview::Overview { counts: counts(), span: "1h".into(), charts: vec![chart()], troubles: vec![trouble], vitals: vec![vital], busiest: vec![busy] }
+    let vital =
+        overview::Vital { name: text.into(), value: text.into(), level: overview::Level::Warn, note: text.into() };
+    let busy = overview::Busy {
+        handler: text.into(),
+        succeeded: 3,
+        failed: 1,
+        run_p95: Some(Duration::from_millis(12)),
+        wait_p95: None,
+    };
+    overview::Overview {
+        counts: counts(),
+        span: "1h".into(),
+        charts: vec![chart()],
+        troubles: vec![trouble],
+        vitals: vec![vital],
+        busiest: vec![busy],
+    }
 }
 
 fn node(text: &str, age: u64) -> NodeRecord {
     let handlers = (0..6).map(|n| format!("{text}{n}")).collect();
     let info = NewNode { host: text.into(), pid: 1, version: text.into(), handlers, capacity: 8 };
-    NodeRecord { node: NodeId(3), slot: MachineSlot(4), info, running: 5, started_at: NOW, heartbeat_at: NOW - Duration::from_secs(age) }
+    NodeRecord {
+        node: NodeId(3),
+        slot: MachineSlot(4),
+        info,
+        running: 5,
+        started_at: NOW,
+        heartbeat_at: NOW - Duration::from_secs(age),
+    }
 }
 
 fn tenants(text: &str) -> tenants::Tenants {
@@ -156,7 +185,12 @@ fn tenants(text: &str) -> tenants::Tenants {
     quotas.own.insert(TenantId::ROOT, quota.clone());
     let mut used = TenantUse::new(TenantId::ROOT, &quotas);
     (used.queued, used.running, used.bytes) = (90, 4, Some(5_000));
-    tenants::Tenants { uses: vec![used], pauses: vec![pause(PauseTarget::Tenant(TenantId::ROOT), text)], default: Some(quota), more: true }
+    tenants::Tenants {
+        uses: vec![used],
+        pauses: vec![pause(PauseTarget::Tenant(TenantId::ROOT), text)],
+        default: Some(quota),
+        more: true,
+    }
 }
 
 fn handler(text: &str, paused: bool) -> handlers::Handler {
@@ -203,14 +237,24 @@ fn key(text: &str, revoked: bool) -> access::Key {
 }
 
 fn hook(text: &str) -> access::Hook {
-    access::Hook { id: text.into(), tenant: TenantId::ROOT, url: text.into(), events: vec![Status::Succeeded], handler: Some(text.into()), created_at: NOW, created_by: text.into(), paused: true }
+    access::Hook {
+        id: text.into(),
+        tenant: TenantId::ROOT,
+        url: text.into(),
+        events: vec![Status::Succeeded],
+        handler: Some(text.into()),
+        created_at: NOW,
+        created_by: text.into(),
+        paused: true,
+    }
 }
 
 /// Every page in every shape, with `text` wherever text goes.
 fn every_page(shell: &Shell, text: &str) -> Vec<(&'static str, Markup)> {
     let owned = || text.to_owned();
     let pretty = serde_json::json!({ "text": text }).to_string();
-    let problem = |status| problem::Problem { status, message: owned(), request: Some(owned()), back: Some(shell.here.clone()) };
+    let problem =
+        |status| problem::Problem { status, message: owned(), request: Some(owned()), back: Some(shell.here.clone()) };
     let preview = |action: &str, chosen: Vec<JobId>| bulk::Preview {
         action: action.into(),
         filter: owned(),
@@ -222,43 +266,195 @@ fn every_page(shell: &Shell, text: &str) -> Vec<(&'static str, Markup)> {
         back: shell.here.clone(),
         problem: None,
     };
-    let running = |state: &str| bulk::Running { id: "1".into(), action: owned(), filter: owned(), done: 1, failed: 1, skipped: 1, total: 9, state: state.into(), error: Some(owned()) };
-    let change = |is_clone, input| job::Change { record: record(Status::Pending, text), is_clone, input, priority: owned(), start: (owned(), owned()), problem: Some(owned()) };
-    let form = submit::Form { handler: owned(), input: owned(), priority: owned(), delay: owned(), run_at: owned(), idempotency_key: owned(), ordering_key: owned(), tags: owned(), queue: owned(), timeout: owned(), tenant: owned(), problem: Some(owned()), handlers: vec![owned()] };
-    let entry = |target: String| AuditEntry { at: NOW, actor: owned(), tenant: Some(TenantId::ROOT), action: owned(), target, detail: Some(owned()) };
-    let empty = overview::Overview { counts: Counts::default(), troubles: vec![], vitals: vec![], busiest: vec![], ..overview(text) };
+    let running = |state: &str| bulk::Running {
+        id: "1".into(),
+        action: owned(),
+        filter: owned(),
+        done: 1,
+        failed: 1,
+        skipped: 1,
+        total: 9,
+        state: state.into(),
+        error: Some(owned()),
+    };
+    let change = |is_clone, input| job::Change {
+        record: record(Status::Pending, text),
+        is_clone,
+        input,
+        priority: owned(),
+        start: (owned(), owned()),
+        problem: Some(owned()),
+    };
+    let form = submit::Form {
+        handler: owned(),
+        input: owned(),
+        priority: owned(),
+        delay: owned(),
+        run_at: owned(),
+        idempotency_key: owned(),
+        ordering_key: owned(),
+        tags: owned(),
+        queue: owned(),
+        timeout: owned(),
+        tenant: owned(),
+        problem: Some(owned()),
+        handlers: vec![owned()],
+    };
+    let entry = |target: String| AuditEntry {
+        at: NOW,
+        actor: owned(),
+        tenant: Some(TenantId::ROOT),
+        action: owned(),
+        target,
+        detail: Some(owned()),
+    };
+    let empty = overview::Overview {
+        counts: Counts::default(),
+        troubles: vec![],
+        vitals: vec![],
+        busiest: vec![],
+        ..overview(text)
+    };
     let mut pages = vec![
         ("overview", overview::page(shell, &overview(text))),
         ("overview, new", overview::page(shell, &empty)),
         ("jobs", jobs::page(shell, &jobs(text, true))),
         ("jobs, none", jobs::page(shell, &jobs(text, false))),
         ("jobs, problem", jobs::page(shell, &jobs::Jobs { problem: Some(owned()), ..jobs(text, false) })),
-        ("jobs, all columns", jobs::page(shell, &jobs::Jobs { columns: table::Column::ALL.map(table::Column::key).join(","), ..jobs(text, true) })),
+        (
+            "jobs, all columns",
+            jobs::page(
+                shell,
+                &jobs::Jobs { columns: table::Column::ALL.map(table::Column::key).join(","), ..jobs(text, true) },
+            ),
+        ),
         ("dead", failures::dead(shell, &jobs(text, true), true)),
         ("dead, none", failures::dead(shell, &jobs("", false), false)),
-        ("failures", failures::page(shell, &failures::Failures { filter: owned(), problem: None, groups: vec![group(text)], suggestions: vec![owned()] })),
-        ("failures, none", failures::page(shell, &failures::Failures { filter: String::new(), problem: None, groups: vec![], suggestions: vec![] })),
-        ("failures, problem", failures::page(shell, &failures::Failures { filter: owned(), problem: Some(owned()), groups: vec![], suggestions: vec![] })),
-        ("handlers", handlers::page(shell, &handlers::Handlers { handlers: vec![handler(text, true), handler(text, false)], other_pauses: vec![pause(PauseTarget::All, text)], span: "1h" })),
-        ("handlers, none", handlers::page(shell, &handlers::Handlers { handlers: vec![], other_pauses: vec![], span: "1h" })),
+        (
+            "failures",
+            failures::page(
+                shell,
+                &failures::Failures {
+                    filter: owned(),
+                    problem: None,
+                    groups: vec![group(text)],
+                    suggestions: vec![owned()],
+                },
+            ),
+        ),
+        (
+            "failures, none",
+            failures::page(
+                shell,
+                &failures::Failures { filter: String::new(), problem: None, groups: vec![], suggestions: vec![] },
+            ),
+        ),
+        (
+            "failures, problem",
+            failures::page(
+                shell,
+                &failures::Failures { filter: owned(), problem: Some(owned()), groups: vec![], suggestions: vec![] },
+            ),
+        ),
+        (
+            "handlers",
+            handlers::page(
+                shell,
+                &handlers::Handlers {
+                    handlers: vec![handler(text, true), handler(text, false)],
+                    other_pauses: vec![pause(PauseTarget::All, text)],
+                    span: "1h",
+                },
+            ),
+        ),
+        (
+            "handlers, none",
+            handlers::page(shell, &handlers::Handlers { handlers: vec![], other_pauses: vec![], span: "1h" }),
+        ),
         ("tenants", tenants::page(shell, &tenants(text))),
-        ("nodes", nodes::page(shell, &nodes::Nodes { nodes: vec![node(text, 1), node(text, 60)], lease: Duration::from_secs(10), version: "0.1.0".into() })),
-        ("nodes, none", nodes::page(shell, &nodes::Nodes { nodes: vec![], lease: Duration::from_secs(10), version: "0.1.0".into() })),
-        ("audit", audit::page(shell, &audit::Audit { action: owned(), target: owned(), entries: vec![entry(owned()), entry("77".into())], limit: 2 })),
-        ("audit, none", audit::page(shell, &audit::Audit { action: String::new(), target: String::new(), entries: vec![], limit: 2 })),
-        ("keys", access::keys(shell, &access::Keys { keys: vec![key(text, true), key(text, false)], fresh: Some((owned(), owned())), problem: Some(owned()) })),
-        ("webhooks", access::webhooks(shell, &access::Webhooks { hooks: vec![hook(text)], fresh: Some((owned(), owned())), problem: Some(owned()), handlers: vec![owned()] })),
+        (
+            "nodes",
+            nodes::page(
+                shell,
+                &nodes::Nodes {
+                    nodes: vec![node(text, 1), node(text, 60)],
+                    lease: Duration::from_secs(10),
+                    version: "0.1.0".into(),
+                },
+            ),
+        ),
+        (
+            "nodes, none",
+            nodes::page(
+                shell,
+                &nodes::Nodes { nodes: vec![], lease: Duration::from_secs(10), version: "0.1.0".into() },
+            ),
+        ),
+        (
+            "audit",
+            audit::page(
+                shell,
+                &audit::Audit {
+                    action: owned(),
+                    target: owned(),
+                    entries: vec![entry(owned()), entry("77".into())],
+                    limit: 2,
+                },
+            ),
+        ),
+        (
+            "audit, none",
+            audit::page(
+                shell,
+                &audit::Audit { action: String::new(), target: String::new(), entries: vec![], limit: 2 },
+            ),
+        ),
+        (
+            "keys",
+            access::keys(
+                shell,
+                &access::Keys {
+                    keys: vec![key(text, true), key(text, false)],
+                    fresh: Some((owned(), owned())),
+                    problem: Some(owned()),
+                },
+            ),
+        ),
+        (
+            "webhooks",
+            access::webhooks(
+                shell,
+                &access::Webhooks {
+                    hooks: vec![hook(text)],
+                    fresh: Some((owned(), owned())),
+                    problem: Some(owned()),
+                    handlers: vec![owned()],
+                },
+            ),
+        ),
         ("submit", submit::page(shell, &form)),
         ("login", login::page(shell, &login::Login { problem: Some(owned()), is_local: true })),
         ("edit", job::change(shell, &change(false, Some(pretty.clone())))),
         ("clone", job::change(shell, &change(true, None))),
         ("bulk, running", bulk::running(shell, &running("running"))),
         ("bulk, failed", bulk::running(shell, &running("failed"))),
-        ("confirm", problem::confirm(shell, &problem::Confirm { path: "/pause".into(), fields: vec![("target".into(), owned()), (owned(), owned())], back: shell.here.clone() })),
+        (
+            "confirm",
+            problem::confirm(
+                shell,
+                &problem::Confirm {
+                    path: "/pause".into(),
+                    fields: vec![("target".into(), owned()), (owned(), owned())],
+                    back: shell.here.clone(),
+                },
+            ),
+        ),
     ];
     pages.extend(bulk::CHOICES.map(|choice| ("bulk", bulk::preview(shell, &preview(choice.name, vec![])))));
     pages.push(("bulk, chosen", bulk::preview(shell, &preview(text, vec![JobId::from_i64(7)]))));
-    pages.extend([400, 403, 404, 409, 413, 422, 429, 500, 503].map(|status| ("problem", problem::page(shell, &problem(status)))));
+    pages.extend(
+        [400, 403, 404, 409, 413, 422, 429, 500, 503].map(|status| ("problem", problem::page(shell, &problem(status)))),
+    );
     for status in Status::ALL {
         pages.push(("job", job::page(shell, &job(status, text, job::Input::Shown(pretty.clone())))));
     }
@@ -294,7 +490,11 @@ fn an_address_from_a_job_is_a_link_only_if_it_is_http() {
 fn without_rights_no_page_offers_an_action() {
     for (name, page) in every_page(&shell(May::default(), "plain"), "plain") {
         let html = page.into_string();
-        let forms: Vec<&str> = html.split("<form").skip(1).filter(|form| form.split('>').next().is_some_and(|tag| tag.contains("method=\"post\""))).collect();
+        let forms: Vec<&str> = html
+            .split("<form")
+            .skip(1)
+            .filter(|form| form.split('>').next().is_some_and(|tag| tag.contains("method=\"post\"")))
+            .collect();
         let actions = forms.iter().filter_map(|form| form.split("action=\"").nth(1)?.split('"').next());
         let own = ["/ops/theme", "/ops/tenant", "/ops/logout", "/ops/login"];
         // These pages are reached only by who may, and their routes refuse everyone else.
@@ -337,7 +537,11 @@ fn inspect(name: &str, html: &str) {
         }
         let end = rest.find([' ', '>']).expect("a tag ends");
         let tag = &rest[..end];
-        assert!(ELEMENTS.contains(&tag), "{name}: <{tag}> in …{}", &html[html.len() - rest.len()..].chars().take(80).collect::<String>());
+        assert!(
+            ELEMENTS.contains(&tag),
+            "{name}: <{tag}> in …{}",
+            &html[html.len() - rest.len()..].chars().take(80).collect::<String>()
+        );
         rest = attributes(name, tag, &rest[end..]);
     }
 }
@@ -365,7 +569,8 @@ fn attributes<'a>(name: &str, tag: &str, mut rest: &'a str) -> &'a str {
         assert!(!value.contains('<'), "{name}: <{tag} {attribute}> has markup in its value");
         is_out |= tag == "a" && attribute == "class" && value == "out";
         if ["href", "src", "action"].contains(&attribute) {
-            let is_own = value.starts_with("/ops/") && !value.starts_with("/ops//") && !value[5..].contains("../") || value.starts_with('#');
+            let is_own = value.starts_with("/ops/") && !value.starts_with("/ops//") && !value[5..].contains("../")
+                || value.starts_with('#');
             assert!(is_own || is_out, "{name}: <{tag} {attribute}=\"{value}\"> leads away");
             assert!(tag != "script" || value.starts_with("/ops/assets/"), "{name}: {value}");
         }
@@ -376,17 +581,138 @@ fn attributes<'a>(name: &str, tag: &str, mut rest: &'a str) -> &'a str {
 /// Every element that views write. None of them can load anything by itself but `link` and `script`, whose addresses are
 /// looked at.
 const ELEMENTS: [&str; 67] = [
-    "html", "head", "meta", "title", "link", "script", "body", "main", "header", "nav", "section", "article", "aside", "div", "span", "p",
-    "h1", "h2", "h3", "ul", "ol", "li", "dl", "dt", "dd", "a", "b", "code", "pre", "kbd", "time", "table", "thead", "tbody", "tr", "th",
-    "td", "form", "label", "input", "button", "select", "option", "textarea", "fieldset", "legend", "datalist", "details", "summary",
-    "dialog", "progress", "meter", "figure", "figcaption", "output", "svg", "path", "line", "rect", "title", "i", "em", "small", "strong", "hr", "br", "caption",
+    "html",
+    "head",
+    "meta",
+    "title",
+    "link",
+    "script",
+    "body",
+    "main",
+    "header",
+    "nav",
+    "section",
+    "article",
+    "aside",
+    "div",
+    "span",
+    "p",
+    "h1",
+    "h2",
+    "h3",
+    "ul",
+    "ol",
+    "li",
+    "dl",
+    "dt",
+    "dd",
+    "a",
+    "b",
+    "code",
+    "pre",
+    "kbd",
+    "time",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "form",
+    "label",
+    "input",
+    "button",
+    "select",
+    "option",
+    "textarea",
+    "fieldset",
+    "legend",
+    "datalist",
+    "details",
+    "summary",
+    "dialog",
+    "progress",
+    "meter",
+    "figure",
+    "figcaption",
+    "output",
+    "svg",
+    "path",
+    "line",
+    "rect",
+    "title",
+    "i",
+    "em",
+    "small",
+    "strong",
+    "hr",
+    "br",
+    "caption",
 ];
 
 const ATTRIBUTES: [&str; 62] = [
-    "lang", "charset", "name", "content", "rel", "type", "href", "src", "defer", "class", "id", "title", "role", "for", "hidden", "tabindex",
-    "method", "action", "value", "placeholder", "autocomplete", "autocapitalize", "spellcheck", "list", "required", "maxlength", "min", "max", "low", "high", "optimum",
-    "step", "rows", "checked", "selected", "open", "autofocus", "inputmode", "form", "scope", "datetime", "target", "viewBox", "preserveAspectRatio",
-    "d", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "focusable", "label", "colspan", "rowspan", "disabled", "readonly", "pattern", "size", "abbr",
+    "lang",
+    "charset",
+    "name",
+    "content",
+    "rel",
+    "type",
+    "href",
+    "src",
+    "defer",
+    "class",
+    "id",
+    "title",
+    "role",
+    "for",
+    "hidden",
+    "tabindex",
+    "method",
+    "action",
+    "value",
+    "placeholder",
+    "autocomplete",
+    "autocapitalize",
+    "spellcheck",
+    "list",
+    "required",
+    "maxlength",
+    "min",
+    "max",
+    "low",
+    "high",
+    "optimum",
+    "step",
+    "rows",
+    "checked",
+    "selected",
+    "open",
+    "autofocus",
+    "inputmode",
+    "form",
+    "scope",
+    "datetime",
+    "target",
+    "viewBox",
+    "preserveAspectRatio",
+    "d",
+    "x",
+    "y",
+    "x1",
+    "x2",
+    "y1",
+    "y2",
+    "width",
+    "height",
+    "focusable",
+    "label",
+    "colspan",
+    "rowspan",
+    "disabled",
+    "readonly",
+    "pattern",
+    "size",
+    "abbr",
 ];
 
 /// Writes every page to a directory, to be looked at.
