@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
@@ -527,6 +528,8 @@ pub(crate) struct KeyCheck {
     known: Mutex<HashMap<String, Known>>,
     wanted: Mutex<HashSet<String>>,
     looking: tokio::sync::Mutex<()>,
+    /// How often a key was revoked here.
+    forgets: AtomicU64,
     uses: Mutex<Uses>,
     used: Notify,
 }
@@ -567,12 +570,16 @@ impl KeyCheck {
         }
         let ids = self.take_wanted(id);
         let until = Instant::now() + KNOWN_FOR;
+        let forgets = self.forgets.load(Ordering::Acquire);
         let mut found: HashMap<String, Arc<ApiKeyRecord>> = HashMap::default();
         for record in store.find_api_keys(&ids).await? {
             found.insert(record.key.id.clone(), Arc::new(record));
         }
         let answer = found.get(id).cloned();
-        self.remember(ids.into_iter().map(|id| (found.remove(&id), id)), until);
+        // What was read while a key was revoked here may be from before: it is read again.
+        if self.forgets.load(Ordering::Acquire) == forgets {
+            self.remember(ids.into_iter().map(|id| (found.remove(&id), id)), until);
+        }
         Ok(answer)
     }
 
@@ -597,6 +604,7 @@ impl KeyCheck {
     }
 
     pub(crate) fn forget(&self, id: &str) {
+        self.forgets.fetch_add(1, Ordering::AcqRel);
         self.known.lock().remove(id);
     }
 

@@ -15,10 +15,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Timestamp;
+use crate::edit::can_edit;
 use crate::error::{Error, InvalidInput};
 use crate::filter::JobFilter;
 use crate::id::JobId;
 use crate::job::{JobRecord, Page, Status};
+use crate::priority::Priority;
 use crate::service::{JobService, Operator, SEARCHED_JOBS};
 use crate::store::AuditEntry;
 use crate::tenant::{Scope, SecurityContext, TenantId};
@@ -36,6 +38,12 @@ pub enum BulkAction {
     Replay,
     /// Removes those that have ended.
     Purge,
+    /// Starts those that wait for their time.
+    RunNow,
+    /// Gives those that wait another priority.
+    Reprioritise(Priority),
+    /// Puts failing jobs back to work: starts those that wait for a retry, replays dead letters.
+    Retry,
 }
 
 impl BulkAction {
@@ -45,6 +53,9 @@ impl BulkAction {
             BulkAction::Cancel { .. } => "cancel",
             BulkAction::Replay => "replay",
             BulkAction::Purge => "purge",
+            BulkAction::RunNow => "run_now",
+            BulkAction::Reprioritise(_) => "reprioritise",
+            BulkAction::Retry => "retry",
         }
     }
 
@@ -54,6 +65,9 @@ impl BulkAction {
             BulkAction::Cancel { .. } => "BULK_CANCELED",
             BulkAction::Replay => "BULK_REPLAYED",
             BulkAction::Purge => "BULK_PURGED",
+            BulkAction::RunNow => "BULK_RUN_NOW",
+            BulkAction::Reprioritise(_) => "BULK_REPRIORITISED",
+            BulkAction::Retry => "BULK_RETRIED",
         }
     }
 
@@ -63,12 +77,15 @@ impl BulkAction {
             BulkAction::Cancel { .. } => !status.is_terminal(),
             BulkAction::Replay => status == Status::DeadLettered,
             BulkAction::Purge => status.is_terminal(),
+            BulkAction::RunNow => matches!(status, Status::Scheduled | Status::Retrying),
+            BulkAction::Reprioritise(_) => can_edit(status),
+            BulkAction::Retry => matches!(status, Status::Retrying | Status::DeadLettered),
         }
     }
 
     /// Whether the jobs run because of it, so that failing again is a reason to stop.
     fn makes_jobs_run(&self) -> bool {
-        matches!(self, BulkAction::Replay)
+        matches!(self, BulkAction::Replay | BulkAction::Retry | BulkAction::RunNow)
     }
 
     /// The part of `filter` to which this can be done: what a preview of the action should be asked with. Refused where
@@ -82,7 +99,8 @@ impl BulkAction {
             return Err(InvalidInput::new("status", message));
         }
         let mut narrowed = JobFilter { statuses, ..filter.clone() };
-        if *self == BulkAction::Replay {
+        // What is not a dead letter has not been replayed either, so that this leaves retrying jobs in.
+        if matches!(self, BulkAction::Replay | BulkAction::Retry) {
             // A letter that was replayed as a new job is dealt with: to replay it too would do its work twice.
             narrowed.replayed = filter.replayed.or(Some(false));
         }
@@ -242,6 +260,18 @@ pub enum BulkState {
     Stopped,
     /// The store failed, or the process ended.
     Failed,
+}
+
+impl BulkState {
+    /// The stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BulkState::Running => "running",
+            BulkState::Finished => "finished",
+            BulkState::Stopped => "stopped",
+            BulkState::Failed => "failed",
+        }
+    }
 }
 
 /// A bulk action under way in this process. It goes on when this is dropped.
@@ -492,7 +522,7 @@ struct Run {
 #[derive(Default)]
 struct Judged {
     jobs: VecDeque<JobId>,
-    looked_at: Option<tokio::time::Instant>,
+    looked_at: Option<std::time::Instant>,
 }
 
 /// Jobs that failing is judged by, the last ones: enough for any share, and few enough to read at each look.
@@ -569,6 +599,10 @@ impl Run {
             BulkAction::Cancel { reason } => self.service.cancel(&ctx, job.id, reason).await.map(drop),
             BulkAction::Replay => self.service.replay(&ctx, job.id).await,
             BulkAction::Purge => self.service.purge(&ctx, job.id).await,
+            BulkAction::RunNow => self.service.run_now(&ctx, job.id).await,
+            BulkAction::Reprioritise(priority) => self.service.reprioritise(&ctx, job.id, *priority).await,
+            BulkAction::Retry if job.status == Status::DeadLettered => self.service.replay(&ctx, job.id).await,
+            BulkAction::Retry => self.service.run_now(&ctx, job.id).await,
         };
         match done {
             Ok(()) => Acted::Done(job.id),
@@ -628,7 +662,7 @@ impl Run {
     /// Looks at what became of the jobs that were put back to work. Answers whether too many have failed again.
     async fn look_at_judged(&mut self) -> Result<bool, Error> {
         let Some(limit) = self.options.stop_when_failing else { return Ok(false) };
-        self.judged.looked_at = Some(tokio::time::Instant::now());
+        self.judged.looked_at = Some(std::time::Instant::now());
         let ids: Vec<JobId> = self.judged.jobs.iter().copied().collect();
         let records = self.service.store().get(self.scope, &ids).await?;
         let failed = |record: &&JobRecord| matches!(record.status, Status::DeadLettered | Status::Retrying);

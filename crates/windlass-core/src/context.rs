@@ -17,7 +17,7 @@ use crate::id::JobId;
 use crate::job::{ClaimedJob, Progress};
 use crate::logs::{LOG_BYTES, LogLevel};
 use crate::payload::Payload;
-use crate::seal::{Kind, Sealer};
+use crate::seal::{Kind, Sealer, Seals};
 use crate::store::{Fence, Finish, NodeId, Store};
 use crate::tenant::{SecurityContext, TenantId};
 use crate::usage::Cost;
@@ -51,6 +51,10 @@ pub(crate) struct Attempt {
 pub(crate) trait AttemptLink: Send + Sync {
     /// Where the job is kept; none for jobs that are kept nowhere.
     fn store(&self) -> Option<&Arc<dyn Store>>;
+    /// What opens secrets that are kept sealed; none for jobs that are kept nowhere.
+    fn seals(&self) -> Option<&Seals> {
+        None
+    }
     /// Passes progress on. Must not wait.
     fn progress(&self, attempt: &Attempt, progress: Progress);
     /// Passes a log line on. Must not wait.

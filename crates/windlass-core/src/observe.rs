@@ -199,6 +199,8 @@ impl Worker {
         let nodes: Vec<NodeHealth> =
             nodes.into_iter().map(|node| NodeHealth::of(node, now, self.config.lease)).collect();
         let depth = self.store.counts(Scope::ENGINE).await?;
+        // Before the rest: a lock that is held across a wait would keep this from moving between threads.
+        let vitals = self.store.vitals().await?;
         Ok(Health {
             at: now,
             store: self.store.name(),
@@ -208,7 +210,7 @@ impl Worker {
             nodes,
             held: self.held.lock().clone(),
             skew_ms: skew_ms(now, asked, answered),
-            vitals: self.store.vitals().await?,
+            vitals,
         })
     }
 }

@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use crate::access::{base62, random};
 use crate::clock::Timestamp;
 use crate::config::check_text;
+use crate::context::JobContext;
 use crate::error::{Error, InvalidInput};
 use crate::feed::{Order, POLL_EVENTS, RENEW_EVERY, WANTED_FOR};
 use crate::id::JobId;
 use crate::job::{NewJob, Status, SubmitOptions};
 use crate::payload::Payload;
-use crate::seal::{Kind, SEALED};
+use crate::seal::{Kind, SEALED, Seals};
 use crate::service::{JobService, Operator};
 use crate::store::{self, FeedRow, Submit, WebhookRecord};
 use crate::submit::{Wanted, check_name, prepare};
@@ -201,17 +202,29 @@ impl JobService {
 
     /// A webhook with its secret, for the handler that signs. Never for a caller from outside.
     pub async fn webhook(&self, ctx: &SecurityContext, id: &str) -> Result<Option<(Webhook, String)>, Error> {
-        let hooks = self.worker().store.webhooks(ctx.scope()).await?;
-        let Some(record) = hooks.into_iter().find(|record| record.webhook.id == id) else { return Ok(None) };
-        let kept = match (record.sealed, id.parse::<JobId>()) {
-            (true, Ok(id)) => self.worker().seals.open(record.webhook.tenant, id, Kind::Secret, &record.secret).await?,
-            _ => record.secret,
-        };
-        let secret = kept.decode::<String>();
-        let secret =
-            secret.map_err(|_| store::Error::Internal(format!("the secret of webhook {id} cannot be read")))?;
-        Ok(Some((record.webhook, secret)))
+        let worker = self.worker();
+        with_secret(&worker.seals, worker.store.webhooks(ctx.scope()).await?, id).await
     }
+}
+
+impl JobContext {
+    /// A webhook of the job's tenant with its secret, for the handler [`WEBHOOK_HANDLER`] that signs with it.
+    pub async fn webhook(&self, id: &str) -> Result<Option<(Webhook, String)>, Error> {
+        let link = &self.attempt_state().link;
+        let (Some(store), Some(seals)) = (link.store(), link.seals()) else { return Ok(None) };
+        with_secret(seals, store.webhooks(Scope::Tenant(self.tenant())).await?, id).await
+    }
+}
+
+async fn with_secret(seals: &Seals, hooks: Vec<WebhookRecord>, id: &str) -> Result<Option<(Webhook, String)>, Error> {
+    let Some(record) = hooks.into_iter().find(|record| record.webhook.id == id) else { return Ok(None) };
+    let kept = match (record.sealed, id.parse::<JobId>()) {
+        (true, Ok(id)) => seals.open(record.webhook.tenant, id, Kind::Secret, &record.secret).await?,
+        _ => record.secret,
+    };
+    let secret = kept.decode::<String>();
+    let secret = secret.map_err(|_| store::Error::Internal(format!("the secret of webhook {id} cannot be read")))?;
+    Ok(Some((record.webhook, secret)))
 }
 
 impl Operator {

@@ -536,6 +536,10 @@ impl AttemptLink for Worker {
         Some(&self.store)
     }
 
+    fn seals(&self) -> Option<&Seals> {
+        Some(&self.seals)
+    }
+
     fn progress(&self, attempt: &Attempt, progress: Progress) {
         self.watchers.progress(attempt.job.id, &progress);
         let progress = match &attempt.sealer {

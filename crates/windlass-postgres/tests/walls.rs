@@ -17,8 +17,8 @@ use windlass_core::store::{
     ProgressReport, ReplayReply, Store, Submit, Transition,
 };
 use windlass_core::{
-    ClaimedJob, IdGenerator, JobError, JobFilter, JobId, JobSpec, LogLevel, NewJob, Page, Payload, Priority, Progress,
-    Scope, Start, Status, Sums, TenantId, Unique, UniqueWithin,
+    ClaimedJob, Cost, IdGenerator, JobError, JobFilter, JobId, JobSpec, LogLevel, NewJob, Page, Payload, Priority,
+    Progress, Scope, Start, Status, Sums, TenantId, Unique, UniqueWithin,
 };
 use windlass_postgres::{PgOptions, PgStore, Walls};
 use windlass_testkit::servers::{PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer, is_full_tier};
@@ -112,6 +112,9 @@ impl Rig {
                 NewLine { number: 1, at: jobs[0].created_at, level: LogLevel::Info, message: canary(tenant).into() };
             let report = LogReport { fence: fence(&jobs[0]), attempt: 1, lines: vec![line] };
             self.store.add_logs(self.node, vec![report]).await.expect("keeps lines");
+            let cost = Cost::new(7, 1);
+            let recorded = self.store.record_cost(Scope::Tenant(tenant), jobs[0].id, canary(tenant), cost).await;
+            assert!(recorded.expect("records"));
             let checkpoint = Payload::from_store(format!("\"{}\"", canary(tenant)));
             self.store.save_checkpoint(self.node, fence(&jobs[0]), checkpoint).await.expect("saves");
             let output = Some(Payload::from_store(format!("\"{}\"", canary(tenant))));

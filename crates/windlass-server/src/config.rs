@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use windlass_core::{Rights, TenantId};
 
+use crate::egress::Egress;
+
 /// How the server listens, whom it lets in and what it allows.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -31,6 +33,9 @@ pub struct Config {
     pub open_metrics: bool,
     /// Takes the caller's address from the last entry of `X-Forwarded-For`: only behind a proxy that sets it.
     pub trust_forwarded: bool,
+    /// Which addresses webhooks may have. The node that delivers has the last word
+    /// ([`webhooks::register_with`](crate::webhooks::register_with)).
+    pub webhook_egress: Egress,
     /// Lets JWKS documents be fetched from private addresses.
     pub allow_private_jwks: bool,
     /// Part of the text of new API keys, so that a leaked one says where it belongs: `live`, `test`.
@@ -176,6 +181,7 @@ impl Default for Config {
             https: None,
             open_metrics: false,
             trust_forwarded: false,
+            webhook_egress: Egress::default(),
             allow_private_jwks: false,
             environment: "live".to_owned(),
         }

@@ -6,6 +6,7 @@ mod config;
 pub mod dashboard;
 mod egress;
 mod extract;
+mod metrics;
 mod model;
 mod openapi;
 mod problem;
@@ -13,6 +14,7 @@ mod routes;
 mod server;
 mod state;
 mod streams;
+pub mod webhooks;
 
 use std::net::SocketAddr;
 

@@ -67,7 +67,8 @@ fn counters(text: &mut Text, totals: &[Totals]) {
     }
     text.family("jobs_completed_total", "counter", "Jobs that have ended.");
     for total in totals {
-        let ends = [("succeeded", total.succeeded), ("canceled", total.canceled), ("dead_lettered", total.dead_lettered)];
+        let ends =
+            [("succeeded", total.succeeded), ("canceled", total.canceled), ("dead_lettered", total.dead_lettered)];
         for (status, count) in ends {
             let labels = [("handler", total.handler.as_str()), ("priority", band(total.priority)), ("status", status)];
             text.sample("jobs_completed_total", &labels, count);

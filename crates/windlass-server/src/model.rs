@@ -234,7 +234,7 @@ impl From<JobRecord> for Job {
 /// A page of jobs, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct JobPage {
-    /// The jobs.
+    /// The jobs; may be fewer than asked for although there are more.
     pub(crate) jobs: Vec<Job>,
     /// Pass it as `before` for the page after this one; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -243,9 +243,8 @@ pub(crate) struct JobPage {
 }
 
 impl JobPage {
-    /// A page that was asked for with `page`.
-    pub(crate) fn new(records: Vec<JobRecord>, page: Page) -> Self {
-        let next = records.last().filter(|_| records.len() == page.limit).map(|last| last.id);
+    /// A page, and where the one after it begins.
+    pub(crate) fn new(records: Vec<JobRecord>, next: Option<JobId>) -> Self {
         JobPage { jobs: records.into_iter().map(Job::from).collect(), next }
     }
 }

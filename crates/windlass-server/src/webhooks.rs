@@ -25,7 +25,8 @@ pub fn register(builder: Builder) -> Builder {
 /// The same, with other addresses allowed.
 pub fn register_with(builder: Builder, egress: Egress) -> Builder {
     let sender = Arc::new(Sender { client: egress.client(WITHIN).ok(), egress });
-    let options = HandlerOptions::new().queue(WEBHOOK_HANDLER).concurrency(AT_ONCE).retry(patience()).timeout(WITHIN * 2);
+    let options =
+        HandlerOptions::new().queue(WEBHOOK_HANDLER).concurrency(AT_ONCE).retry(patience()).timeout(WITHIN * 2);
     builder.function_with(WEBHOOK_HANDLER, options, sender, deliver)
 }
 

@@ -59,7 +59,7 @@ fn accepts_html(headers: &HeaderMap) -> bool {
 }
 
 fn request_id(extensions: &axum::http::Extensions) -> Option<String> {
-    extensions.get::<RequestId>().map(|id| id.0.clone())
+    extensions.get::<RequestId>().map(|id| id.id.clone())
 }
 
 /// Where the user came from, without its host. Our pages send none; a proxy may.

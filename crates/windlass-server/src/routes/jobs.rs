@@ -169,7 +169,7 @@ pub(crate) async fn list(
     Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<JobPage>, Problem> {
     let (filter, page) = query.read(app.service.now())?;
-    Ok(axum::Json(JobPage::new(read_page(&app, &caller, &filter, page).await?, page)))
+    Ok(axum::Json(read_page(&app, &caller, &filter, page).await?))
 }
 
 /// Dead letters, newest first.
@@ -181,20 +181,25 @@ pub(crate) async fn dead_letters(
 ) -> Result<axum::Json<JobPage>, Problem> {
     let (mut filter, page) = query.read(app.service.now())?;
     filter.statuses = vec![Status::DeadLettered];
-    Ok(axum::Json(JobPage::new(read_page(&app, &caller, &filter, page).await?, page)))
+    Ok(axum::Json(read_page(&app, &caller, &filter, page).await?))
 }
 
-async fn read_page(
-    app: &App,
-    caller: &Caller,
-    filter: &JobFilter,
-    page: Page,
-) -> Result<Vec<windlass_core::JobRecord>, Problem> {
+/// A page at a bounded cost. Only who insists on an offset has everything before it read and thrown away.
+async fn read_page(app: &App, caller: &Caller, filter: &JobFilter, page: Page) -> Result<JobPage, Problem> {
     allow_filter(caller, filter)?;
-    Ok(match caller.operator() {
-        Some(right) => app.service.operator(right).list(filter, page).await?,
-        None => app.service.list(&caller.context(), filter, page).await?,
-    })
+    if page.offset > 0 {
+        let records = match caller.operator() {
+            Some(right) => app.service.operator(right).list(filter, page).await?,
+            None => app.service.list(&caller.context(), filter, page).await?,
+        };
+        let next = records.last().filter(|_| records.len() == page.limit).map(|last| last.id);
+        return Ok(JobPage::new(records, next));
+    }
+    let found = match caller.operator() {
+        Some(right) => app.service.operator(right).search(filter, page).await?,
+        None => app.service.search(&caller.context(), filter, page).await?,
+    };
+    Ok(JobPage::new(found.jobs, found.next))
 }
 
 /// Conditions on inputs tell what inputs hold, so they need the right to see them.

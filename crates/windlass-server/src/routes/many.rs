@@ -176,11 +176,14 @@ pub(crate) async fn bulk(
 }
 
 fn read_action(name: &str, reason: String, priority: Option<windlass_core::Priority>) -> Result<BulkAction, Problem> {
-    let _ = priority;
-    match name {
-        "cancel" => Ok(BulkAction::Cancel { reason }),
-        "replay" => Ok(BulkAction::Replay),
-        "purge" => Ok(BulkAction::Purge),
+    match (name, priority) {
+        ("cancel", _) => Ok(BulkAction::Cancel { reason }),
+        ("replay", _) => Ok(BulkAction::Replay),
+        ("purge", _) => Ok(BulkAction::Purge),
+        ("run_now", _) => Ok(BulkAction::RunNow),
+        ("retry", _) => Ok(BulkAction::Retry),
+        ("reprioritise", Some(priority)) => Ok(BulkAction::Reprioritise(priority)),
+        ("reprioritise", None) => Err(Problem::invalid("priority", "is needed to reprioritise")),
         _ => {
             let known = "cancel, replay, purge, run_now, retry or reprioritise";
             Err(Problem::invalid("action", format!("expected {known}")))
@@ -377,7 +380,7 @@ pub(crate) async fn retry_group(
     let filter = JobFilter::all().signature(signature);
     let RetryGroup { confirm, cap, per_second } = retry;
     let pace = Pace { confirm, cap, per_second, stop_when_failing: None, judge_after: None };
-    begin(&app, &caller, &filter, BulkAction::Replay, pace).await
+    begin(&app, &caller, &filter, BulkAction::Retry, pace).await
 }
 
 /// Which dead letters to replay, how fast, and when to stop.

@@ -1,11 +1,13 @@
 //! The one table of routes: each with the need its callers must meet. A route cannot be added without one.
 
 mod edit;
+mod hooks;
 pub(crate) mod jobs;
 mod keys;
 mod look;
 mod many;
 mod system;
+mod usage;
 mod watch;
 pub(crate) mod work;
 
@@ -28,8 +30,8 @@ use utoipa_axum::routes;
 
 use crate::App;
 use crate::auth::{self, Need};
-use crate::openapi;
 use crate::problem::{self, Problem};
+use crate::{metrics, openapi};
 
 /// Where the API begins.
 pub(crate) const API: &str = "/api/v1";
@@ -52,6 +54,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/healthz", get(system::live))
         .route("/readyz", get(system::ready))
         .route("/api/jobs/tick", guarded(app, Need::OPERATE_ALL, post(work::tick)))
+        .route("/metrics", metrics_route(app))
         .route("/login", post(auth::login))
         .route("/logout", post(auth::logout))
         .route("/login/{token}", get(auth::login_once));
@@ -63,6 +66,12 @@ pub(crate) fn router(app: &App) -> Router {
         base => Router::new().nest(base, routes),
     };
     finish(app, routes.with_state(app.clone()))
+}
+
+/// Metrics tell of all tenants; open only where nobody but this machine can ask, and only if configured so.
+fn metrics_route(app: &App) -> MethodRouter<App> {
+    let open = app.config.open_metrics && app.config.listen.ip().is_loopback();
+    if open { get(metrics::serve) } else { guarded(app, Need::READ_ALL, get(metrics::serve)) }
 }
 
 /// The routes of the API, each with what it needs. Nothing is served that is not in this table.
@@ -78,6 +87,7 @@ fn api(app: &App) -> Table {
         .add(Need::READ, routes!(jobs::history))
         .add(Need::READ, routes!(jobs::why))
         .add(Need::READ, routes!(watch::job))
+        .add(Need::READ, routes!(watch::feed))
         .add(Need::OPERATE, routes!(jobs::cancel))
         .add(Need::OPERATE, routes!(jobs::replay))
         .add(Need::OPERATE, routes!(jobs::purge))
@@ -95,6 +105,13 @@ fn api(app: &App) -> Table {
         .add(Need::OPERATE, routes!(many::retry_group))
         .add(Need::OPERATE, routes!(many::replay))
         .add(Need::READ, routes!(jobs::dead_letters))
+        .add(Need::READ, routes!(usage::logs))
+        .add(Need::OPERATE, routes!(usage::record))
+        .add(Need::READ, routes!(usage::usage))
+        .add(Need::READ, routes!(usage::events))
+        .add(Need::READ, routes!(usage::activity))
+        .add(Need::READ_ALL, routes!(usage::backlog))
+        .add(Need::READ_ALL, routes!(usage::health))
         .add(Need::READ, routes!(look::counts))
         .add(Need::READ_ALL, routes!(look::nodes))
         .add(Need::READ, routes!(look::handlers))
@@ -114,6 +131,9 @@ fn api(app: &App) -> Table {
         .add(Need::ADMIN, routes!(keys::list))
         .add(Need::ADMIN, routes!(keys::create))
         .add(Need::ADMIN, routes!(keys::revoke))
+        .add(Need::ADMIN, routes!(hooks::list))
+        .add(Need::ADMIN, routes!(hooks::create))
+        .add(Need::ADMIN, routes!(hooks::remove))
 }
 
 /// What the document holds besides its routes.

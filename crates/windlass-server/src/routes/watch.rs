@@ -8,7 +8,7 @@ use axum::response::sse::Event;
 use futures_util::stream::{self, Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use windlass_core::{JobView, Status};
+use windlass_core::{FeedEvent, JobEvent, JobId, JobView, Status, TenantId, Timestamp};
 
 use crate::App;
 use crate::auth::Caller;
@@ -99,4 +99,68 @@ impl Told {
 pub(crate) fn event(name: &str, id: u64, data: &impl Serialize) -> Event {
     let text = serde_json::to_string(data).expect("an event is plain data");
     Event::default().event(name).id(id.to_string()).data(text)
+}
+
+/// Which events.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FeedQuery {
+    /// The id of the last event seen, where the header `Last-Event-ID` cannot be set.
+    after: Option<u64>,
+    /// Only jobs of this handler.
+    handler_id: Option<String>,
+    /// Only changes to one of these; several with commas between them.
+    status: Option<String>,
+}
+
+/// A change of a job's status.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct JobEventBody {
+    #[schema(value_type = String)]
+    job: JobId,
+    #[schema(value_type = String)]
+    tenant: TenantId,
+    handler: String,
+    #[schema(value_type = StatusName)]
+    status: Status,
+    attempt: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorBody>,
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+}
+
+impl From<JobEvent> for JobEventBody {
+    fn from(event: JobEvent) -> Self {
+        let JobEvent { job, tenant, handler, status, attempt, error, at, .. } = event;
+        JobEventBody { job, tenant, handler, status, attempt, error: error.map(ErrorBody::from), at }
+    }
+}
+
+/// Follows every change of status on every node: `job` events, each at least once, from now on or after the last one
+/// seen.
+#[utoipa::path(get, path = "/events", tag = "live", params(FeedQuery, ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, content_type = "text/event-stream", body = JobEventBody)))]
+pub(crate) async fn feed(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    Query(query): Query<FeedQuery>,
+) -> Result<Response, Problem> {
+    let after = last_seen(&headers)?.or(query.after);
+    let names = query.status.iter().flat_map(|names| names.split(',')).filter(|name| !name.is_empty());
+    let statuses = names.map(Status::parse).collect::<Result<Vec<_>, _>>()?;
+    let place = app.streams.enter(&caller.principal)?;
+    let feed = match caller.operator() {
+        Some(right) => app.service.operator(right).feed(after).await?,
+        None => app.service.feed(&caller.context(), after).await?,
+    };
+    let handler = query.handler_id;
+    let events = feed.filter_map(move |FeedEvent { sequence, event: told, .. }| {
+        let wanted = handler.as_ref().is_none_or(|handler| *handler == told.handler)
+            && (statuses.is_empty() || statuses.contains(&told.status));
+        std::future::ready(wanted.then(|| event("job", sequence, &JobEventBody::from(told))))
+    });
+    Ok(streams::respond(&app, place, events))
 }

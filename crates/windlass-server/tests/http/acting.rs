@@ -15,7 +15,8 @@ pub(crate) async fn a_waiting_job_is_changed_and_canceled(rig: &Rig) {
     let priority = rig.post(&format!("/jobs/{id}/priority"), json!({ "priority": 15 })).await;
     assert_eq!(priority.status, 204, "{priority:?}");
     assert_eq!(rig.get(&format!("/jobs/{id}")).await.body["priority"], 15);
-    let clone = Answer::of(rig.ask(Method::POST, &format!("/jobs/{id}/clone")).json(&json!({ "input": "clone" }))).await;
+    let clone =
+        Answer::of(rig.ask(Method::POST, &format!("/jobs/{id}/clone")).json(&json!({ "input": "clone" }))).await;
     assert_eq!(clone.status, 201, "{clone:?}");
     let clone = clone.body["id"].as_str().expect("an id").to_owned();
     assert_eq!(Answer::of(rig.ask(Method::POST, &format!("/jobs/{id}/run-now"))).await.status, 204);
@@ -109,7 +110,8 @@ async fn finished(rig: &Rig, id: &str, done: u64) {
     let wait = async {
         loop {
             let bulks = rig.get("/bulks").await.body["bulks"].clone();
-            let bulk = bulks.as_array().expect("a list").iter().find(|bulk| bulk["id"] == id).expect("it is known").clone();
+            let bulk =
+                bulks.as_array().expect("a list").iter().find(|bulk| bulk["id"] == id).expect("it is known").clone();
             if bulk["state"] != "running" {
                 return bulk;
             }

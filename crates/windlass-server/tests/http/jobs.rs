@@ -136,7 +136,17 @@ pub(crate) async fn another_tenants_job_does_not_exist(rig: &Rig) {
         (Method::POST, "/clone", None),
         (Method::PATCH, "", Some(json!({ "priority": 5 }))),
         (Method::DELETE, "", None),
+        (Method::GET, "/logs", None),
+        (Method::POST, "/cost", Some(json!({ "cents": 1 }))),
     ];
+    let document = rig.get("/openapi.json").await.body;
+    for (path, operations) in document["paths"].as_object().expect("paths") {
+        let Some(of_job) = path.strip_prefix("/jobs/{id}") else { continue };
+        for method in operations.as_object().expect("operations").keys() {
+            let tried = |(m, path, _): &(Method, &str, _)| *path == of_job && m.as_str().eq_ignore_ascii_case(method);
+            assert!(tries.iter().any(tried), "{method} {path} is not tried below");
+        }
+    }
     for (method, path, body) in tries {
         let mut request = rig.ask_as(&rig.other, method.clone(), &format!("/jobs/{id}{path}"));
         if let Some(body) = &body {
