@@ -489,7 +489,9 @@ pub(crate) async fn add_hook(ask: Ask, Form(form): Form) -> Answer {
     let added = async {
         let events = form.all("event").iter().map(|status| Status::parse(status)).collect::<Result<Vec<_>, _>>()?;
         let mut hook = NewWebhook::new(form.get("url"));
-        hook.events = events;
+        if !events.is_empty() {
+            hook.events = events;
+        }
         hook.handler = form.given("handler").map(str::to_owned);
         let (hook, secret) = ask.app.service.add_webhook(&in_tenant(&ask, &form)?, hook).await?;
         Ok::<_, Problem>((hook.url, secret))

@@ -9,17 +9,14 @@ use axum::http::HeaderMap;
 use maud::Markup;
 use windlass_core::store::{AuditFilter, Counts, NodeRecord, PauseTarget};
 use windlass_core::{
-    BulkId, BulkOptions, Error, FailureGroup, JobFilter, JobId, JobRecord, Page, Right, Span, Status, TenantUse,
+    BulkId, BulkOptions, Error, FailureGroup, Found, JobFilter, JobId, JobRecord, Page, Span, Status, TenantUse,
 };
 
 use super::ask::{Ask, bare_shell};
 use super::diagnose::{self, Facts};
-use super::views::{
-    access, audit, bulk, failures, handlers, job, jobs, login, nodes, overview, submit, table, tenants,
-};
-use super::{acts, past, words};
+use super::views::{access, audit, bulk, failures, handlers, job, jobs, login, nodes, overview, submit, tenants};
+use super::{acts, past};
 use crate::App;
-use crate::auth::Caller;
 use crate::extract::PathJob;
 use crate::problem::Problem;
 
@@ -48,10 +45,12 @@ impl Ask {
         })
     }
 
-    async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>, Problem> {
+    /// A page of jobs that pass. Looks at so many candidates and no more, whatever the filter.
+    async fn search(&self, filter: &JobFilter) -> Result<Found, Problem> {
+        let page = Page { limit: PAGE_JOBS, before: self.before()?, offset: 0 };
         Ok(match self.operator() {
-            Some(operator) => operator.list(filter, page).await?,
-            None => self.app.service.list(&self.context(), filter, page).await?,
+            Some(operator) => operator.search(filter, page).await?,
+            None => self.app.service.search(&self.context(), filter, page).await?,
         })
     }
 
@@ -92,17 +91,6 @@ impl Ask {
     pub(crate) async fn handlers(&self) -> Result<Vec<String>, Problem> {
         let names: BTreeSet<String> = self.nodes().await?.into_iter().flat_map(|node| node.info.handlers).collect();
         Ok(names.into_iter().collect())
-    }
-
-    /// A page of a list, and whether another follows.
-    async fn page_of(&self, filter: &JobFilter, size: usize) -> Result<(Vec<JobRecord>, Option<JobId>), Problem> {
-        // One more than shown says whether there is another page.
-        let page = Page { limit: size + 1, before: self.before()?, offset: 0 };
-        let mut jobs = self.list(filter, page).await?;
-        let more = jobs.len() > size;
-        jobs.truncate(size);
-        let last = jobs.last().map(|job| job.id).filter(|_| more);
-        Ok((jobs, last))
     }
 }
 
@@ -160,7 +148,7 @@ pub(crate) async fn jobs(ask: Ask) -> Answer {
     match ask.filter(&text) {
         Ok(filter) => {
             list.status = <[Status; 1]>::try_from(filter.statuses.clone()).ok().map(|[status]| status);
-            (list.jobs, list.next) = ask.page_of(&filter, PAGE_JOBS).await?;
+            Found { jobs: list.jobs, next: list.next } = ask.search(&filter).await?;
         }
         Err(problem) => list.problem = Some(what_is_wrong(&problem)),
     }
@@ -221,7 +209,7 @@ pub(crate) async fn dead(ask: Ask) -> Answer {
         Ok(mut filter) => {
             filter.statuses = vec![Status::DeadLettered];
             filter.replayed = filter.replayed.or(if with_replayed { None } else { Some(false) });
-            (list.jobs, list.next) = ask.page_of(&filter, PAGE_JOBS).await?;
+            Found { jobs: list.jobs, next: list.next } = ask.search(&filter).await?;
         }
         Err(problem) => list.problem = Some(what_is_wrong(&problem)),
     }
@@ -409,7 +397,10 @@ pub(crate) async fn bulk_progress(ask: Ask, PathJob(id): PathJob) -> Answer {
         failed: progress.failed,
         skipped: progress.skipped,
         total: progress.total,
-        state: progress.state.as_str().to_owned(),
+        state: serde_json::to_value(progress.state)
+            .ok()
+            .and_then(|state| state.as_str().map(str::to_owned))
+            .unwrap_or_default(),
         error: progress.error,
     };
     Ok(bulk::running(&ask.frame().await?, &page))

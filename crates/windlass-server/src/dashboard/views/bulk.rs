@@ -44,13 +44,13 @@ pub(crate) struct Choice {
 
 /// All of them.
 pub(crate) const CHOICES: [Choice; 6] = [
-    Choice { name: "retry", label: "Retry", what: "Runs retrying jobs now and replays dead letters.", is_final: false },
     Choice {
         name: "replay",
         label: "Replay",
         what: "Puts dead letters back to work, with a clean count of attempts.",
         is_final: false,
     },
+    Choice { name: "retry", label: "Retry", what: "Runs retrying jobs now and replays dead letters.", is_final: false },
     Choice { name: "run_now", label: "Run now", what: "Starts scheduled and retrying jobs now.", is_final: false },
     Choice { name: "reprioritise", label: "Change the priority", what: "Of jobs that wait.", is_final: false },
     Choice {

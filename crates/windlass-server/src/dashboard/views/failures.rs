@@ -111,7 +111,7 @@ fn one(shell: &Shell, group: &Group) -> Markup {
                     div.buttons {
                         a.button.primary href=(bulk("retry", &signature)) { (parts::icon("retry")) "Retry all…" }
                         @if group.dead > 0 { a.button href=(bulk("purge", &dead)) { (parts::icon("trash")) "Discard…" } }
-                        @else if group.retrying > 0 { a.button href=(bulk("cancel", &retrying)) { (parts::icon("close")) "Cancel…" } }
+                        @if group.retrying > 0 { a.button href=(bulk("cancel", &retrying)) { (parts::icon("close")) "Cancel…" } }
                     }
                 }
             }

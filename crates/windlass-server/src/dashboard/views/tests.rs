@@ -714,13 +714,3 @@ const ATTRIBUTES: [&str; 62] = [
     "size",
     "abbr",
 ];
-
-/// Writes every page to a directory, to be looked at.
-#[test]
-fn write_pages() {
-    let Ok(dir) = std::env::var("PAGES") else { return };
-    let shell = shell(everything(), "ada");
-    for (index, (name, page)) in every_page(&shell, "mail.send").into_iter().enumerate() {
-        std::fs::write(format!("{dir}/{index:02}-{}.html", name.replace([',', ' '], "")), page.into_string()).unwrap();
-    }
-}
