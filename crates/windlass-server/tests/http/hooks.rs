@@ -97,8 +97,15 @@ pub(crate) async fn a_webhook_is_told_signed_and_again_until_it_answers(rig: &Ri
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_to_an_inner_address_is_refused() {
     let rig = Rig::with(Where::Memory, |config| config.webhook_egress = Default::default()).await;
-    let inner = ["https://127.0.0.1/", "https://169.254.169.254/latest", "https://[::1]/", "https://10.0.0.1/", "https://0x7f.1/"];
-    for url in inner.into_iter().chain(["http://example.com/", "https://user@example.com/", "https://example.com:22/"]) {
+    let inner = [
+        "https://127.0.0.1/",
+        "https://169.254.169.254/latest",
+        "https://[::1]/",
+        "https://10.0.0.1/",
+        "https://0x7f.1/",
+    ];
+    for url in inner.into_iter().chain(["http://example.com/", "https://user@example.com/", "https://example.com:22/"])
+    {
         rig.post("/webhooks", json!({ "url": url })).await.is_problem(422, "invalid_input");
     }
     assert_eq!(rig.post("/webhooks", json!({ "url": "https://example.com/hook" })).await.status, 201);
