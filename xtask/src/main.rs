@@ -1,20 +1,25 @@
-//! The automation of this repository: `cargo xtask test`, `faults`, `tidy`, `bench` and `fuzz`. Called by people and by
+//! The automation of this repository: `cargo xtask test` and the steps of it that can be run alone. Called by people and by
 //! `.ci/run`.
 //! Nothing here is part of what users get.
 
 #![expect(clippy::print_stdout, reason = "a command that people run speaks on its standard output")]
 
 mod bench;
+mod clients;
 mod examples;
 mod faults;
 mod floors;
 mod fuzz;
+mod python;
+mod schemathesis;
+mod screenshots;
+mod server;
 mod step;
 mod test;
 mod tidy;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -38,6 +43,12 @@ enum Task {
     Bench(bench::Arguments),
     /// Feeds random input to everything that is read from outside, each target for some seconds; needs nightly Rust.
     Fuzz(fuzz::Arguments),
+    /// Tests the TypeScript and Python clients against a running server, and that their types are current.
+    Clients(clients::Arguments),
+    /// Sends requests made up from the OpenAPI document to a running server; none may be answered with an error of it.
+    Schemathesis(schemathesis::Arguments),
+    /// Takes a picture of every page of the dashboard: light, dark and as wide as a phone.
+    Screenshots(screenshots::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -59,12 +70,24 @@ fn run(arguments: Arguments) -> Result<bool> {
         Task::Faults(arguments) => faults::run(&root, &arguments),
         Task::Tidy => tidy::run(&root).map(|()| true),
         Task::Bench(arguments) => bench::run(&root, &arguments),
+        Task::Clients(arguments) => clients::run(&root, &arguments),
+        Task::Schemathesis(arguments) => schemathesis::run(&root, &arguments),
+        Task::Screenshots(arguments) => screenshots::run(&root, &arguments),
         Task::Fuzz(arguments) => {
             let verdict = fuzz::run(&root, &arguments)?;
             println!("fuzz: {verdict}");
             Ok(verdict != step::Verdict::Failed)
         }
     }
+}
+
+/// Builds the program users get, as tests use it, and says where it is.
+fn build_windlass(root: &Path) -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    step::pass(cargo.current_dir(root).args(["build", "--package", "windlass-cli"]))?;
+    let own = std::env::current_exe().context("find the path of xtask")?;
+    let target = own.parent().context("xtask lies in a directory")?;
+    Ok(target.join(format!("windlass{}", std::env::consts::EXE_SUFFIX)))
 }
 
 fn repository_root() -> Result<PathBuf> {

@@ -7,16 +7,18 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use windlass_testkit::servers::{
-    BIN_VAR, PGBOUNCER_VAR, POSTGRES_VAR, PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer, TIER_VAR,
+    BIN_VAR, ChromeDriver, PGBOUNCER_VAR, POSTGRES_VAR, PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer,
+    TIER_VAR,
 };
 
+use crate::clients::Clients;
 use crate::step::{Steps, Verdict, pass, works};
-use crate::{examples, floors, fuzz, tidy};
+use crate::{examples, floors, fuzz, schemathesis, tidy};
 
 /// What to test.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How much: `short` is what every change runs, `full` adds the long tests, those behind PgBouncer, the floors of speed, and fuzzing.
+    /// How much: `short` is what every change runs, `full` adds the long tests, those behind PgBouncer, made-up requests, the floors of speed, and fuzzing.
     #[arg(long, value_enum, default_value_t = Tier::Short)]
     tier: Tier,
     /// Go on after a failed step or test, and report all failures at the end.
@@ -79,6 +81,13 @@ fn test(steps: &mut Steps, target: &Target, arguments: &Arguments) {
         steps.step("faults", || faults(target, arguments.tier));
         steps
             .step("examples", || examples::run(&target.root, &target.dir.join("examples"), &servers.postgres, prepare));
+        let windlass = target.windlass();
+        let clients = Clients { root: &target.root, windlass: &windlass, types: arguments.tier == Tier::Full };
+        steps.step("python", || clients.python());
+        steps.step("typescript", || clients.typescript());
+        if arguments.tier == Tier::Full {
+            steps.step("schemathesis", || schemathesis::check(&target.root, &windlass, &Default::default()));
+        }
     }
 }
 
@@ -152,6 +161,11 @@ impl Target {
         Ok(Target { root: root.to_owned(), dir })
     }
 
+    /// The program users get.
+    fn windlass(&self) -> PathBuf {
+        self.dir.join(format!("windlass{}", std::env::consts::EXE_SUFFIX))
+    }
+
     /// The cargo that runs us, or the one on the path.
     fn cargo(&self) -> Command {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -177,6 +191,8 @@ impl Servers {
         // What survives a crash is tested on servers of the tests' own, with fsync on; here it would only cost time.
         let options = PostgresOptions::new().setting("fsync", "off").setting("max_connections", "400");
         let postgres = PostgresServer::start(options)?;
+        // Before any test asks for it: several would install it at once.
+        ChromeDriver::install()?;
         println!("PostgreSQL: {}", postgres.admin_url());
         let pgbouncer = match tier {
             Tier::Short => None,
@@ -194,11 +210,10 @@ impl Servers {
             Tier::Short => "short",
             Tier::Full => "full",
         };
-        let windlass = target.dir.join(format!("windlass{}", std::env::consts::EXE_SUFFIX));
         [
             (POSTGRES_VAR, self.postgres.admin_url()),
             (PGBOUNCER_VAR, self.pgbouncer.as_ref().map(PgBouncer::admin_url).unwrap_or_default()),
-            (BIN_VAR, windlass.display().to_string()),
+            (BIN_VAR, target.windlass().display().to_string()),
             (TIER_VAR, tier.to_owned()),
         ]
     }

@@ -1,5 +1,5 @@
-//! Finds the programs of a server on this machine, or installs Debian's package of it when that is allowed. Called by
-//! `postgres` and `pgbouncer`. Never downloads anything but packages of the system, and never starts a system service.
+//! Finds the programs of a server on this machine, or installs the Debian package of it when that is allowed. Called by
+//! `postgres`, `pgbouncer` and `chromium`. Never downloads anything but packages of the system, never starts a service.
 
 use std::fs;
 use std::io::Read;
@@ -68,7 +68,7 @@ fn versioned_dirs() -> Vec<PathBuf> {
     found.into_iter().map(|(_, dir)| dir).collect()
 }
 
-fn path_dirs() -> Vec<PathBuf> {
+pub(super) fn path_dirs() -> Vec<PathBuf> {
     std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
 }
 

@@ -3,6 +3,7 @@
 //! commands only, never through a client library, and never touches a server it did not start.
 
 mod binaries;
+mod chromium;
 mod pgbouncer;
 mod postgres;
 mod process;
@@ -10,8 +11,10 @@ mod process;
 use std::path::PathBuf;
 
 pub use binaries::install_package;
+pub use chromium::ChromeDriver;
 pub use pgbouncer::{PgBouncer, PgBouncerOptions};
 pub use postgres::{Backup, PostgresOptions, PostgresServer, StopMode};
+pub use process::free_port;
 
 /// The variable with the URL of a PostgreSQL server on which tests may create databases.
 pub const POSTGRES_VAR: &str = "WINDLASS_TEST_POSTGRES";
@@ -21,6 +24,9 @@ pub const PGBOUNCER_VAR: &str = "WINDLASS_TEST_PGBOUNCER";
 pub const BIN_VAR: &str = "WINDLASS_BIN";
 /// The variable with the tier: `short` or `full`.
 pub const TIER_VAR: &str = "WINDLASS_TIER";
+
+/// The variable with the directory for pictures of the dashboard; set by `cargo xtask screenshots`.
+pub const SCREENSHOTS_VAR: &str = "WINDLASS_SCREENSHOTS";
 
 /// The URL of the server on which tests may create databases.
 ///
@@ -46,6 +52,11 @@ pub fn windlass_bin() -> PathBuf {
 /// Whether the long tests run too.
 pub fn is_full_tier() -> bool {
     given(TIER_VAR).is_some_and(|tier| tier == "full")
+}
+
+/// Where pictures of the dashboard go, if anywhere.
+pub fn screenshots_dir() -> Option<PathBuf> {
+    given(SCREENSHOTS_VAR).map(PathBuf::from)
 }
 
 fn required(variable: &str, what: &str) -> String {

@@ -1,5 +1,5 @@
 //! One server process with a directory of its own: started without root's rights, and gone with everything it wrote when
-//! its owner is, however the owner ends. Called by `postgres` and `pgbouncer`; knows nothing about either.
+//! its owner is, however the owner ends. Called by `postgres`, `pgbouncer` and `chromium`; knows nothing about them.
 
 use std::fs;
 use std::io::Write;
@@ -26,6 +26,8 @@ pub(super) struct ServerProcess {
     name: &'static str,
     /// What makes the server end at once yet give back what the system keeps for it, such as shared memory.
     end_signal: &'static str,
+    /// Whether a signal is for everything that the server has started too.
+    whole_group: bool,
     // In the order of dropping: the guard goes last, so that it covers the removal too.
     child: Option<Child>,
     dir: TempDir,
@@ -42,8 +44,15 @@ impl ServerProcess {
             .tempdir_in(temp_root())
             .context("make a directory for a server")?;
         let guard = Guard::watch(dir.path(), end_signal)?;
-        let process = ServerProcess { name, end_signal, child: None, dir, guard, user };
+        let process = ServerProcess { name, end_signal, whole_group: false, child: None, dir, guard, user };
         process.hand_over(process.dir())?;
+        Ok(process)
+    }
+
+    /// The same for a server whose children do not end with it, such as a driver of browsers: it ends with all of them.
+    pub(super) fn prepare_group(name: &'static str) -> Result<Self> {
+        let mut process = Self::prepare(name, "KILL")?;
+        process.whole_group = true;
         Ok(process)
     }
 
@@ -95,7 +104,7 @@ impl ServerProcess {
         // A group of its own: Ctrl-C in a terminal is for the caller, whose end the guard then acts on.
         command.process_group(0).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("start {}", self.name))?;
-        self.guard.tell(Some(child.id()));
+        self.guard.tell(Some(&self.target(child.id())));
         self.child = Some(child);
         Ok(())
     }
@@ -124,9 +133,9 @@ impl ServerProcess {
 
     /// Asks the server to stop with a signal and waits for it; one that does not listen is killed.
     pub(super) fn stop(&mut self, signal: &str) -> Result<()> {
-        let Some(child) = &mut self.child else { return Ok(()) };
-        send_signal(signal, &[child.id()]);
-        let ended = wait_for_end(child)?;
+        let Some(target) = self.pid().map(|pid| self.target(pid)) else { return Ok(()) };
+        send_signal(signal, &[target]);
+        let ended = self.child.as_mut().map(wait_for_end).transpose()?.flatten();
         if ended.is_none() {
             self.kill();
             bail!("{} did not stop on SIG{signal} within {PATIENCE:?} and was killed", self.name);
@@ -138,13 +147,21 @@ impl ServerProcess {
     /// Kills the server and what it has started, without any warning.
     pub(super) fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        let children = children_of(child.id());
+        let mut left: Vec<String> = children_of(child.id()).iter().map(u32::to_string).collect();
+        if self.whole_group {
+            left.push(self.target(child.id()));
+        }
         // The parent first: it would restart a child that dies. Waiting for it also keeps its pid from staying a zombie,
         // which the next start would take for a server that is still alive.
         let _ = child.kill();
         let _ = child.wait();
-        send_signal("KILL", &children);
+        send_signal("KILL", &left);
         self.forget();
+    }
+
+    /// Whom a signal is for, as `kill` reads it. The server leads a group of its own, which is named by its pid.
+    fn target(&self, pid: u32) -> String {
+        if self.whole_group { format!("-{pid}") } else { pid.to_string() }
     }
 
     fn forget(&mut self) {
@@ -168,7 +185,7 @@ struct Guard {
     pipe: Option<ChildStdin>,
 }
 
-/// `$1` is the directory, `$2` the signal; lines of input are the pid to end, empty for none. What a killed server leaves
+/// `$1` is the directory, `$2` the signal; lines of input are the pid or group to end, empty for none. What a killed server leaves
 /// running ends by itself, so the directory is removed until it stays away.
 const GUARD_SCRIPT: &str = r#"
 trap '' HUP INT TERM
@@ -176,12 +193,12 @@ pid=
 while read -r line; do pid=$line; done
 tries=0
 if [ -n "$pid" ]; then
-    kill -s "$2" "$pid"
-    while kill -0 "$pid" && [ $tries -lt 100 ]; do
+    kill -s "$2" -- "$pid"
+    while kill -s 0 -- "$pid" && [ $tries -lt 100 ]; do
         tries=$((tries + 1))
         sleep 0.1
     done
-    kill -KILL "$pid"
+    kill -s KILL -- "$pid"
 fi
 tries=0
 while [ -e "$1" ] && [ $tries -lt 100 ]; do
@@ -208,8 +225,8 @@ impl Guard {
         Ok(Guard { shell, pipe })
     }
 
-    fn tell(&mut self, pid: Option<u32>) {
-        let line = pid.map(|pid| pid.to_string()).unwrap_or_default();
+    fn tell(&mut self, target: Option<&str>) {
+        let line = target.unwrap_or_default();
         // A guard that someone killed guards no more; the owner's own Drop still does.
         let _ = self.pipe.as_mut().map(|pipe| writeln!(pipe, "{line}"));
     }
@@ -265,7 +282,7 @@ fn temp_root() -> PathBuf {
 
 /// A port that nothing listens on. Below the range from which systems give ports to outgoing connections, so that none
 /// of them takes it while its server is stopped.
-pub(super) fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     const TRIES: usize = 100;
     for _ in 0..TRIES {
         let port = rand::random_range(15_000..32_000);
@@ -277,14 +294,14 @@ pub(super) fn free_port() -> Result<u16> {
 }
 
 /// Sends a signal; a process that is gone already is as good as signalled.
-pub(super) fn send_signal(signal: &str, pids: &[u32]) {
-    if pids.is_empty() {
+fn send_signal(signal: &str, targets: &[String]) {
+    if targets.is_empty() {
         return;
     }
     // The shell's own `kill`, because minimal systems have no program of that name.
     let mut kill = Command::new("sh");
-    kill.args(["-c", r#"signal=$1; shift; kill -s "$signal" "$@""#, "kill", signal]);
-    kill.args(pids.iter().map(u32::to_string));
+    kill.args(["-c", r#"signal=$1; shift; kill -s "$signal" -- "$@""#, "kill", signal]);
+    kill.args(targets);
     let _ = kill.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 

@@ -1,0 +1,6 @@
+// What the package offers: the client, its errors, and the types of the API.
+
+export { Windlass } from "./client.js";
+export type { CancelOutcome, Feed, ListQuery, Settings, WaitOptions, WatchEvent, WatchOptions, Why } from "./client.js";
+export { JobFailed, Problem, WaitTimeout } from "./errors.js";
+export type * from "./schema.js";

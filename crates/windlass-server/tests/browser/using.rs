@@ -1,0 +1,309 @@
+//! Scenarios of people at work: logging in, submitting, watching, canceling, replaying, pausing, filtering, typing.
+
+use serde_json::{Value, json};
+use windlass::{JobFilter, Page, Status, SubmitOptions};
+
+use crate::Stage;
+use crate::site::{Site, context, mail};
+
+/// API-3: the link that `windlass up` prints works once.
+pub async fn a_link_logs_in_once(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    browser.forget_cookies().await;
+    let link = site.link();
+    browser.goto(&link).await;
+    browser.until_text("h1", "Overview").await;
+    assert!(!browser.here().await.contains("login"), "the link does not stay in the address");
+
+    browser.forget_cookies().await;
+    browser.goto(&link).await;
+    browser.until("the form", "document.querySelector('form[action$=\"/login\"] #key') !== null").await;
+    expect_refusals(stage).await;
+}
+
+/// API-3: a key is shown once, lets its owner in by the form, and is out after the logout.
+pub async fn a_key_made_on_its_page_logs_in(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    stage.log_in_anew().await;
+    browser.goto(&site.at("/keys")).await;
+    browser.fill("form[action$='/keys'] input[name=name]", "billing").await;
+    browser.click("form[action$='/keys'] input[name=right][value=submit]").await;
+    browser.click("form[action$='/keys'] button[type=submit]").await;
+    let secret = browser.text(".secret code").await;
+    assert!(secret.starts_with("wl_"), "{secret}");
+    browser.goto(&site.at("/keys")).await;
+    browser.until_text("#keys", "billing").await;
+    let page = browser.value("document.documentElement.outerHTML").await;
+    assert!(!page.as_str().unwrap_or_default().contains(&secret), "it is shown once");
+
+    browser.click("form[action$='/logout'] button").await;
+    browser.arrive("/login").await;
+    browser.fill("#key", "wl_live_wrong").await;
+    browser.click("form[action$='/login'] button").await;
+    browser.until("a refusal", "document.querySelector('[role=alert]')?.textContent").await;
+    browser.fill("#key", &secret).await;
+    browser.click("form[action$='/login'] button").await;
+    browser.until_text("h1", "Overview").await;
+    expect_refusals(stage).await;
+}
+
+/// The first job is submitted from the page, and its page opens.
+pub async fn a_job_is_submitted_from_the_form(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    browser.goto(&site.at("/submit")).await;
+    browser.fill("#handler", "images.resize").await;
+    browser.fill("#job-input", r#"{"image": "cat"}"#).await;
+    browser.choose("#job-priority", "high").await;
+    browser.click("form details summary").await;
+    browser.fill("input[name=tags]", "from-the-form").await;
+    browser.click("form[action$='/submit'] .buttons button").await;
+    browser.until_text("#job-head", "images.resize").await;
+    browser.until_text("#job-head", "Succeeded").await;
+    browser.until_text("#facts", "from-the-form").await;
+
+    let jobs =
+        site.service.list(&context(), &JobFilter::all().tag("from-the-form"), Page::default()).await.expect("list");
+    assert_eq!(jobs.len(), 1);
+    assert!(browser.here().await.contains(&jobs[0].id.to_string()));
+}
+
+/// SUB-9: what is wrong is said beside what was typed.
+pub async fn a_wrong_input_is_explained_and_nothing_is_lost(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    browser.goto(&site.at("/submit")).await;
+    browser.fill("#handler", "images.resize").await;
+    browser.fill("#job-input", "{\"image\": ").await;
+    browser.click("form[action$='/submit'] .buttons button").await;
+    browser.until("an explanation", "document.querySelector('[role=alert]')?.textContent").await;
+    assert_eq!(browser.value("document.querySelector('#job-input').value").await, json!("{\"image\": "));
+    expect_refusals(stage).await;
+}
+
+/// OPS-2: the bar moves by itself, and the end is seen without a reload.
+pub async fn progress_moves_without_a_reload(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    site.controls.allow_pages(1);
+    let id = site.submit("reports.generate", json!({ "month": "2026-11" }), SubmitOptions::new()).await;
+    browser.goto(&site.at(&format!("/jobs/{id}"))).await;
+    browser.value("window.sameDocument = true").await;
+    for page in 1..=4u32 {
+        site.controls.allow_pages(page);
+        browser.until_text("[data-progress-message]", &format!("page {page} of 4")).await;
+        browser.until_text("[data-progress-percent]", &format!("{}%", page * 25)).await;
+    }
+    site.controls.allow_pages(5);
+    browser.until_text("#job-head", "Succeeded").await;
+    assert_eq!(browser.value("window.sameDocument").await, json!(true), "the page was not loaded again");
+    site.controls.allow_pages(0);
+}
+
+/// OPS-3, with the question first: a running job is asked to stop and ends as canceled.
+pub async fn a_running_job_is_canceled(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let id = site.submit("reports.generate", json!({}), SubmitOptions::new()).await;
+    site.until_status(id, Status::Running).await;
+    browser.goto(&site.at(&format!("/jobs/{id}"))).await;
+    // Saying no changes nothing.
+    browser.click("form[action$='/cancel'] button").await;
+    browser.until("the question", "document.querySelector('#confirm').open").await;
+    browser.click("#confirm button[value=no]").await;
+    browser.until("no question", "!document.querySelector('#confirm').open").await;
+    assert_eq!(site.service.status(&context(), id).await.expect("status"), Status::Running);
+
+    browser.click_and_confirm("form[action$='/cancel'] button").await;
+    browser.until_text("#job-head", "Canceled").await;
+    assert_eq!(site.service.status(&context(), id).await.expect("status"), Status::Canceled);
+    browser.goto(&site.at("/audit")).await;
+    browser.until_text("#audit", &id.to_string()).await;
+}
+
+/// ERR-4, BEY-6: dead letters are replayed by filter, after a preview that counts them.
+pub async fn dead_letters_are_replayed_together(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let ids = dead_mails(site, "replay-us", 3).await;
+    browser.goto(&site.at("/dead?q=tag%3Areplay-us")).await;
+    let rows = "document.querySelectorAll('#list tbody tr').length";
+    browser.until("three letters", &format!("{rows} === 3")).await;
+
+    site.controls.repair_mail(true);
+    browser.click(".between a.primary").await;
+    browser.arrive("/bulk").await;
+    browser.until_text("main", "3 jobs").await;
+    browser.click_and_confirm("form[method=post][action$='/bulk'] .buttons button").await;
+    browser.until_text("#bulk-progress", "finished").await;
+    for id in ids {
+        site.until_status(id, Status::Succeeded).await;
+    }
+    browser.goto(&site.at("/dead?q=tag%3Areplay-us")).await;
+    browser.until_text("#list", "No dead letter passes this filter").await;
+    site.controls.repair_mail(false);
+}
+
+/// BEY-3: failures of one kind stand together and are retried together.
+pub async fn a_group_of_failures_is_retried(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let ids = dead_mails(site, "a-group", 2).await;
+    browser.goto(&site.at("/failures?q=tag%3Aa-group")).await;
+    browser.until_text("#groups article", "connection refused").await;
+    browser.until_text("#groups article .group-counts", "2").await;
+
+    site.controls.repair_mail(true);
+    browser.click("#groups article a.primary").await;
+    browser.arrive("/bulk").await;
+    browser.click_and_confirm("form[method=post][action$='/bulk'] .buttons button").await;
+    browser.until_text("#bulk-progress", "finished").await;
+    for id in ids {
+        site.until_status(id, Status::Succeeded).await;
+    }
+    site.controls.repair_mail(false);
+}
+
+/// OPS-4: a handler is paused with a reason, its jobs say why they wait, and go on after the resume.
+pub async fn a_handler_is_paused_and_resumed(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    browser.goto(&site.at("/handlers")).await;
+    browser.click("summary[aria-label='Pause images.resize']").await;
+    browser.fill("details[open] input[name=reason]", "the disk is full").await;
+    browser.click_and_confirm("details[open] form[action$='/pause'] button").await;
+    browser.until_text("#handlers", "the disk is full").await;
+
+    let id = site.submit("images.resize", json!({ "image": "dog" }), SubmitOptions::new()).await;
+    browser.goto(&site.at(&format!("/jobs/{id}"))).await;
+    browser.until_text(".why", "paused").await;
+
+    browser.goto(&site.at("/handlers")).await;
+    browser.click_and_confirm("form[action$='/resume'] button").await;
+    browser.until("no pause", "!document.querySelector('#handlers').textContent.includes('the disk is full')").await;
+    site.until_status(id, Status::Succeeded).await;
+}
+
+/// The address holds the whole state: it can be sent to others, and `back` undoes.
+pub async fn a_filter_stands_in_the_address_and_back_takes_it_away(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    for image in ["one", "two"] {
+        site.submit("images.resize", json!({ "image": image }), SubmitOptions::new().tag(format!("pick-{image}")))
+            .await;
+    }
+    browser.goto(&site.at("/jobs")).await;
+    browser.fill("#filter", "handler:images.resize tag:pick-one").await;
+    browser.click("form[data-filter] button[type=submit]").await;
+    let rows = "document.querySelectorAll('#list tbody tr').length";
+    browser.until("one job", &format!("location.search.includes('pick-one') && {rows} === 1")).await;
+    let filtered = browser.here().await;
+
+    browser.click("#tabs a.s-dead_lettered").await;
+    browser.until_text("#list", "No job passes this filter").await;
+    assert!(browser.here().await.contains("dead_lettered") && browser.here().await.contains("pick-one"));
+    browser.back().await;
+    browser.until("the filter before", &format!("{rows} === 1")).await;
+    assert_eq!(browser.here().await, filtered);
+    assert_eq!(
+        browser.value("document.querySelector('#filter').value").await,
+        json!("handler:images.resize tag:pick-one")
+    );
+    browser.back().await;
+    browser.until("no filter", &format!("location.search === '' && {rows} > 1")).await;
+
+    browser.goto(&site.at("/jobs?q=handlr%3Aimages")).await;
+    browser
+        .until("what is wrong with it", "document.querySelector('[role=alert]')?.textContent.includes('handler')")
+        .await;
+    expect_refusals(stage).await;
+}
+
+/// Everything by keys: go to the jobs, filter, walk the rows, open one, ask for help.
+pub async fn the_keyboard_is_enough(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    for image in ["first", "second"] {
+        site.submit("images.resize", json!({ "image": image }), SubmitOptions::new().tag("keys")).await;
+    }
+    browser.goto(&site.at("/")).await;
+    browser.press("?").await;
+    browser.until("the help", "document.querySelector('#help').open").await;
+    browser.press_escape().await;
+    browser.until("no help", "!document.querySelector('#help').open").await;
+    browser.press("gj").await;
+    browser.arrive("/jobs").await;
+    browser.press("/").await;
+    browser.press("tag:keys").await;
+    browser.press_enter().await;
+    browser
+        .until(
+            "the filtered rows",
+            "location.search.includes('keys') && document.querySelectorAll('#list tbody tr').length === 2",
+        )
+        .await;
+    browser.press("jj").await;
+    let chosen = browser.until("a chosen row", "document.querySelector('#list tr.current')?.dataset.href").await;
+    browser.press("x").await;
+    browser.until_text("[data-bulk-count]", "1 job selected").await;
+    browser.press_enter().await;
+    browser.until_text("h1", "Job ").await;
+    assert_eq!(json!(browser.here().await), chosen);
+    browser.press("gd").await;
+    browser.until_text("h1", "Dead letters").await;
+}
+
+/// Dark and light: as the system says, unless the button says otherwise, and that is remembered.
+pub async fn colours_follow_the_system_and_the_button(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let brightness =
+        "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0)";
+    let is_dark = async || browser.value(brightness).await.as_u64().expect("a colour") < 3 * 100;
+    browser.goto(&site.at("/")).await;
+    assert!(!is_dark().await, "light");
+    browser.prefer_dark(true).await;
+    browser.until("dark", &format!("{brightness} < 300")).await;
+    browser.click("button[name=theme][value=light]").await;
+    browser.until("light", &format!("{brightness} > 300")).await;
+    browser.goto(&site.at("/jobs")).await;
+    assert!(!is_dark().await, "the choice is remembered");
+    browser.click("button[name=theme][value=auto]").await;
+    browser.until("dark again", &format!("{brightness} < 300")).await;
+}
+
+/// Behind a base path every link stays below it; a read-only server says so and refuses.
+pub async fn a_base_path_and_read_only_are_kept(stage: &Stage) {
+    let browser = &stage.browser;
+    let site = Site::start("/ops", |config| config.read_only = true).await;
+    let id = site.submit("images.resize", json!({ "image": "owl" }), SubmitOptions::new()).await;
+    browser.goto(&site.link()).await;
+    browser.until_text(".banner", "Read-only").await;
+    browser.click("nav.side a[data-key=j]").await;
+    browser.arrive("/ops/jobs").await;
+    browser.click("#list tbody tr a").await;
+    browser.arrive(&format!("/ops/jobs/{id}")).await;
+    let away = "[...document.querySelectorAll('a[href], form[action], link[href], script[src]')]\
+        .map((part) => part.getAttribute('href') ?? part.getAttribute('action') ?? part.getAttribute('src'))\
+        .filter((address) => !/^(\\/ops\\/|#)/.test(address))";
+    assert_eq!(browser.value(away).await, json!([]), "addresses outside of the base path");
+    assert_eq!(browser.value("document.querySelectorAll('.actions form').length").await, json!(0), "nothing to press");
+
+    let post = format!(
+        "fetch('/ops/jobs/{id}/purge', {{ method: 'POST', headers: {{ 'content-type': 'application/x-www-form-urlencoded' }}, body: 'confirmed=1' }})"
+    );
+    browser.value(&format!("{post}.then((answer) => {{ window.answered = answer.status }}), true")).await;
+    assert_eq!(browser.until("an answer", "window.answered").await, json!(403));
+    expect_refusals(stage).await;
+    site.stop().await;
+}
+
+/// Mails that could not be sent and will not be tried again, with a tag.
+async fn dead_mails(site: &Site, tag: &str, count: usize) -> Vec<windlass::JobId> {
+    let mut ids = Vec::new();
+    for _ in 0..count {
+        let (handler, input, options): (_, Value, _) = mail();
+        ids.push(site.submit(handler, input, options.tag(tag)).await);
+    }
+    for id in &ids {
+        site.until_status(*id, Status::DeadLettered).await;
+    }
+    ids
+}
+
+/// Takes what the console says about refused requests, which a scenario has brought about; anything else is a failure.
+pub async fn expect_refusals(stage: &Stage) {
+    for line in stage.browser.console().await {
+        assert!(line.contains("the server responded with a status of 4"), "{line}");
+    }
+}
