@@ -63,6 +63,10 @@ pub(crate) fn router(app: &App) -> Router {
     }
     let routes = match app.config.base_path.as_str() {
         "" => routes,
+        // A nested router has its first page at the base path without a slash; links and logins go to the one with it.
+        base if app.config.dashboard => {
+            Router::new().nest(base, routes).route(&format!("{base}/"), crate::dashboard::home(app))
+        }
         base => Router::new().nest(base, routes),
     };
     finish(app, routes.with_state(app.clone()))
