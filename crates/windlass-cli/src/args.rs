@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use windlass::store::PauseTarget;
-use windlass::{BatchId, JobId, OperatorRight, Priority, Quota, Scope, Status, TenantId, Timestamp};
+use windlass::{
+    BatchId, BulkOptions, JobId, OperatorRight, Priority, Quota, Rights, Scope, Signature, Start, Status, TenantId,
+    Timestamp,
+};
 
 use crate::bench::Target;
+use crate::secret::Secret;
 use windlass::text::{When, parse_duration, parse_time, parse_when};
 
 /// Durable background jobs: run, inspect and steer them.
@@ -25,6 +29,7 @@ use windlass::text::{When, parse_duration, parse_time, parse_when};
   windlass show 6237184712970240 --history      one job: why it waits, its attempts and errors
   windlass submit email.send '{\"to\":\"ann\"}' --delay 5m
   windlass --db postgres://localhost/app stats  the same commands on PostgreSQL
+  windlass --url https://jobs.example.org top   and on a server, with a key in WINDLASS_API_KEY
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 not found, 4 conflict, 5 not allowed, 6 unavailable or timed out."
 )]
@@ -39,18 +44,27 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Global {
-    /// Where the jobs are kept: `sqlite:PATH` or `postgres://…` [default: sqlite:./windlass-data/windlass.db]
-    #[arg(long, global = true, value_name = "URL", env = "WINDLASS_DB", hide_env_values = true)]
+    /// Where the jobs are kept: `sqlite:PATH` or `postgres://…` (or WINDLASS_DB) [default: sqlite:./windlass-data/windlass.db]
+    #[arg(long, global = true, value_name = "URL")]
     pub(crate) db: Option<String>,
-    /// Whose jobs: a UUID; the root tenant by default
-    #[arg(long, global = true, value_name = "UUID", env = "WINDLASS_TENANT", value_parser = tenant)]
+    /// A Windlass server in place of a database (or WINDLASS_URL); its API key is in WINDLASS_API_KEY or a profile
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "db")]
+    pub(crate) url: Option<String>,
+    /// A place saved with `windlass profile add` (or WINDLASS_PROFILE)
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// Whose jobs: a UUID (or WINDLASS_TENANT); the root tenant, or that of the API key, by default
+    #[arg(long, global = true, value_name = "UUID", value_parser = tenant)]
     pub(crate) tenant: Option<TenantId>,
     /// Every tenant's jobs, for operators
     #[arg(long, global = true, conflicts_with = "tenant")]
     pub(crate) all_tenants: bool,
-    /// A file with the keys of sealed jobs: `name:base64` per line, current first (or the keys in WINDLASS_KEYS)
-    #[arg(long, global = true, value_name = "FILE", env = "WINDLASS_KEY_FILE")]
+    /// A file with the keys of sealed jobs: `name:base64` per line, current first (or WINDLASS_KEY_FILE, or WINDLASS_KEYS)
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
+    /// Never an option: what stands on a command line, others can read. Filled in by `settings`.
+    #[arg(skip)]
+    pub(crate) api_key: Option<Secret>,
     /// Print JSON for programs; errors too, on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -70,6 +84,7 @@ impl Global {
     pub(crate) fn whose(&self) -> String {
         match self.scope() {
             Scope::All(_) => String::new(),
+            _ if self.url.is_some() && self.tenant.is_none() => " of the tenant of this API key".to_owned(),
             Scope::Tenant(TenantId::ROOT) => " of the root tenant; --all-tenants looks at everyone's".to_owned(),
             Scope::Tenant(tenant) => format!(" of tenant {tenant}; --all-tenants looks at everyone's"),
         }
@@ -100,7 +115,29 @@ pub(crate) enum Command {
         #[arg(value_parser = job_id)]
         id: JobId,
     },
+    Watch(WatchArgs),
+    Logs(LogsArgs),
+    Events(EventsArgs),
+    Top(TopArgs),
     Cancel(CancelArgs),
+    /// Try again now: a retrying job without its delay, a dead letter with a clean count
+    #[command(after_help = "Examples:
+  windlass retry 6237184712970240
+  windlass retry --filter 'handler:email.send error:\"time out\"' --dry-run
+  windlass retry --filter 'status:dead created>1h' --rate 10/s --yes")]
+    Retry(Pick),
+    /// Start scheduled and retrying jobs without waiting for their time
+    #[command(after_help = "Examples:
+  windlass run-now 6237184712970240
+  windlass run-now --filter 'handler:report.build status:scheduled' --yes")]
+    RunNow(Pick),
+    Priority(PriorityArgs),
+    Reschedule(RescheduleArgs),
+    Edit(EditArgs),
+    Clone(CloneArgs),
+    /// Look at failures grouped by what went wrong, and deal with a group at once
+    #[command(subcommand)]
+    Failures(FailuresCommand),
     /// Look at dead letters, and put them back to work
     #[command(subcommand)]
     Dead(DeadCommand),
@@ -110,6 +147,12 @@ pub(crate) enum Command {
     Pauses,
     /// List the registered processes
     Nodes,
+    /// List the handlers that live nodes have
+    Handlers,
+    /// Say what waits for each handler, for how long and how fast it goes
+    #[command(after_help = "From counters that are kept anyway, so that it can be asked often: for autoscalers.")]
+    Backlog,
+    Usage(UsageArgs),
     /// List what tenants use of what they may
     #[command(
         after_help = "Every tenant that has unfinished jobs or a policy of its own; with --tenant only that one."
@@ -128,8 +171,18 @@ pub(crate) enum Command {
     /// Look after the keys of sealed jobs
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Make, list and revoke the keys that open a server
+    #[command(subcommand)]
+    ApiKey(ApiKeyCommand),
+    /// Let a server tell another one what becomes of jobs
+    #[command(subcommand)]
+    Webhook(WebhookCommand),
+    Serve(ServeArgs),
     Migrate(MigrateArgs),
     Bench(BenchArgs),
+    /// Save, choose and list the places that --profile names
+    #[command(subcommand)]
+    Profile(ProfileCommand),
     /// A process that `bench` starts and talks to
     #[command(hide = true)]
     BenchNode,
@@ -141,12 +194,19 @@ pub(crate) enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+    /// Write a manual page for each command into a directory
+    #[command(after_help = "Example:\n  windlass man ~/.local/share/man/man1 && man windlass-dead-replay")]
+    Man {
+        /// The directory; made if it is not there
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
 }
 
 /// Run Windlass here, with demo jobs to look at
 ///
-/// Opens (or makes) a SQLite file, runs demo jobs on it and draws what happens. Started again it goes on where it
-/// stopped. Ctrl-C lets running jobs end, hands the rest back and leaves.
+/// Opens (or makes) a SQLite file, runs demo jobs on it, draws what happens, and serves the API and the dashboard on this
+/// machine. Started again it goes on where it stopped. Ctrl-C lets running jobs end, hands the rest back and leaves.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   windlass up                        a SQLite file in ./windlass-data
@@ -154,12 +214,14 @@ pub(crate) enum Command {
   windlass up --db postgres://localhost/app
   windlass up --for 10 | tail -1     ten seconds, one line per second
 
-While it runs on SQLite, look around from another terminal: list, show, why, dead list, stats, nodes, pauses and
-audit read the file beside it. Commands that write need PostgreSQL, or `up` stopped.")]
+While it runs, use the other commands from another terminal: what has to be written is handed to it.")]
 pub(crate) struct UpArgs {
     /// The directory of the SQLite file [default: ./windlass-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// Where the API and the dashboard listen, on this machine [default: 127.0.0.1:7878, or a free port if that is taken]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
     /// Jobs to run at once
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrency: u16,
@@ -229,6 +291,7 @@ pub(crate) struct SubmitArgs {
 #[command(after_help = "Examples:
   windlass list --status running --status retrying
   windlass list --handler email.send --created-after 2h
+  windlass list --filter 'status:retrying,dead error:\"time out\" input.user.id:42'
   windlass list --json --limit 200 | jq -r '.jobs[].id'
   windlass list --before 6237184712970240       the page after the one that ended with this job")]
 pub(crate) struct ListArgs {
@@ -253,6 +316,9 @@ pub(crate) struct ListArgs {
     /// Submitted before: a time, or 2h for two hours ago
     #[arg(long, value_name = "TIME", value_parser = parse_when)]
     pub(crate) created_before: Option<When>,
+    /// What must hold, as in the dashboard: 'handler:email.send status:retrying tag:vip created>2h'
+    #[arg(long, value_name = "FILTER")]
+    pub(crate) filter: Option<String>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }
@@ -288,18 +354,389 @@ pub(crate) struct ShowArgs {
     pub(crate) history: bool,
 }
 
+/// Follow one job until it has ended, with a bar of its progress
+///
+/// Succeeds if the job does. In a pipe there is one line for each change, with --json one object.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass watch 6237184712970240
+  windlass watch $(windlass submit report.build) --timeout 10m && echo done
+  windlass watch 6237184712970240 --json | jq .progress.percent")]
+pub(crate) struct WatchArgs {
+    /// The job
+    #[arg(value_parser = job_id)]
+    pub(crate) id: JobId,
+    /// How long to watch; the job goes on after that
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Say what a job has logged
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass logs 6237184712970240
+  windlass logs 6237184712970240 -f")]
+pub(crate) struct LogsArgs {
+    /// The job
+    #[arg(value_parser = job_id)]
+    pub(crate) id: JobId,
+    /// Go on until the job has ended
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only lines after this one
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) after: u64,
+}
+
+/// Print changes of status as they happen, one JSON object per line
+///
+/// Every line has a number; --after goes on behind it, also after a break. Without --follow it prints what is kept
+/// (about an hour) and ends.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass events --follow
+  windlass events --follow --status dead_lettered | jq -r .handler
+  windlass events --after 48213 --limit 1000")]
+pub(crate) struct EventsArgs {
+    /// Go on for ever
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only what happened after the event with this number; 0 for all that is kept
+    #[arg(long, value_name = "N")]
+    pub(crate) after: Option<u64>,
+    /// Only this handler's
+    #[arg(long)]
+    pub(crate) handler: Option<String>,
+    /// Only changes to this status; repeatable
+    #[arg(long = "status", value_name = "STATUS", value_parser = status)]
+    pub(crate) statuses: Vec<Status>,
+    /// End after so many
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) limit: Option<usize>,
+}
+
+/// Watch the whole on a terminal: counts, rates, jobs, failures, nodes
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Keys: 1 to 4 or Tab choose a view, j and k a line, Enter shows it, c cancels, r retries, p pauses, q leaves."
+)]
+pub(crate) struct TopArgs {
+    /// How often to look
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+    pub(crate) every: Duration,
+}
+
+/// Which jobs a verb is for: ids, or all that pass a filter.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Pick {
+    /// The jobs; - reads their ids from stdin
+    #[arg(value_name = "ID", conflicts_with = "filter")]
+    pub(crate) ids: Vec<String>,
+    /// In place of ids: every job that passes, such as 'handler:email.send status:retrying'
+    #[arg(long, value_name = "FILTER")]
+    pub(crate) filter: Option<String>,
+    /// With --filter: at most so many, the newest
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = bulk_limit)]
+    pub(crate) limit: usize,
+    /// So many per second, such as 10/s
+    #[arg(long, value_name = "N/s", value_parser = rate, allow_hyphen_values = true)]
+    pub(crate) rate: Option<f64>,
+    /// Only say which jobs are meant
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
 /// Cancel jobs: at once while they wait, through their node while they run
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   windlass cancel 6237184712970240 --reason 'sent twice'
-  windlass list --json --handler email.send | jq -r '.jobs[].id' | xargs windlass cancel")]
+  windlass cancel --filter 'handler:email.send tag:newsletter' --dry-run
+  windlass list --json --handler email.send | jq -r '.jobs[].id' | windlass cancel -")]
 pub(crate) struct CancelArgs {
-    /// The jobs
-    #[arg(required = true, value_name = "ID", value_parser = job_id)]
-    pub(crate) ids: Vec<JobId>,
+    #[command(flatten)]
+    pub(crate) pick: Pick,
     /// Why; kept with the job and in the audit log
     #[arg(long, default_value = "canceled")]
     pub(crate) reason: String,
+}
+
+/// Change how urgent waiting jobs are
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass priority high 6237184712970240
+  windlass priority low --filter 'handler:report.build status:pending' --yes")]
+pub(crate) struct PriorityArgs {
+    /// low, normal, high, critical, or a number; higher is sooner
+    #[arg(value_name = "PRIORITY", value_parser = priority, allow_hyphen_values = true)]
+    pub(crate) priority: Priority,
+    #[command(flatten)]
+    pub(crate) pick: Pick,
+}
+
+/// When a job is to start.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct StartArgs {
+    /// Start this long from now, such as 30s or 5m
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true, conflicts_with = "at")]
+    pub(crate) delay: Option<Duration>,
+    /// Start at this time, such as 2026-11-15T10:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) at: Option<Timestamp>,
+}
+
+impl StartArgs {
+    /// The start, where one is named.
+    pub(crate) fn start(self) -> Option<Start> {
+        self.delay.map(Start::After).or(self.at.map(Start::At))
+    }
+}
+
+/// Let a waiting job start at another time
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass reschedule 6237184712970240 --delay 2h
+  windlass reschedule 6237184712970240 --at 2026-11-15T10:00:00Z")]
+pub(crate) struct RescheduleArgs {
+    /// The job
+    #[arg(value_parser = job_id)]
+    pub(crate) id: JobId,
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
+}
+
+/// Change a waiting job: its input, its priority, when it starts
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass edit 6237184712970240 --input '{\"to\":\"bob@example.org\"}'
+  windlass edit 6237184712970240 --input @input.json --priority high --now")]
+pub(crate) struct EditArgs {
+    /// The job
+    #[arg(value_parser = job_id)]
+    pub(crate) id: JobId,
+    /// Another input: JSON, @FILE to read a file, - to read stdin
+    #[arg(long, value_name = "INPUT", allow_hyphen_values = true)]
+    pub(crate) input: Option<String>,
+    /// Another priority
+    #[arg(long, value_name = "P", value_parser = priority, allow_hyphen_values = true)]
+    pub(crate) priority: Option<Priority>,
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
+    /// Start as soon as a worker is free
+    #[arg(long, conflicts_with_all = ["delay", "at"])]
+    pub(crate) now: bool,
+}
+
+/// Submit a job again as a new one that names it
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass clone 6237184712970240
+  windlass clone 6237184712970240 '{\"to\":\"bob@example.org\"}'")]
+pub(crate) struct CloneArgs {
+    /// The job, in any status
+    #[arg(value_parser = job_id)]
+    pub(crate) id: JobId,
+    /// Another input: JSON, @FILE to read a file, - to read stdin; its own by default
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) input: Option<String>,
+}
+
+/// What to do with failures.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FailuresCommand {
+    /// List failures by what went wrong: retrying jobs and dead letters that were not replayed
+    #[command(after_help = "Example:\n  windlass failures list --filter 'handler:email.send'")]
+    List {
+        /// Only of jobs that pass
+        #[arg(long, value_name = "FILTER")]
+        filter: Option<String>,
+        /// How many groups
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = limit)]
+        limit: usize,
+    },
+    /// Try every job of a group again now
+    #[command(after_help = "Example:\n  windlass failures retry 9f86d081884c7d65 --rate 10/s")]
+    Retry(GroupArgs),
+    /// Cancel the jobs of a group that are still to be tried again
+    Cancel(GroupArgs),
+}
+
+/// A group of failures.
+#[derive(Debug, Args)]
+pub(crate) struct GroupArgs {
+    /// The group, by the signature that `failures list` shows
+    #[arg(value_parser = signature)]
+    pub(crate) signature: Signature,
+    /// At most so many jobs, the newest
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = bulk_limit)]
+    pub(crate) limit: usize,
+    /// So many per second, such as 10/s
+    #[arg(long, value_name = "N/s", value_parser = rate, allow_hyphen_values = true)]
+    pub(crate) rate: Option<f64>,
+    /// Only say which jobs are meant
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+impl GroupArgs {
+    /// The same as a choice by filter.
+    pub(crate) fn pick(&self) -> Pick {
+        Pick {
+            ids: Vec::new(),
+            filter: Some(format!("signature:{}", self.signature)),
+            limit: self.limit,
+            rate: self.rate,
+            dry_run: self.dry_run,
+            yes: self.yes,
+        }
+    }
+}
+
+/// Say what jobs have cost, by tenant, handler and day
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass usage --from 2026-11-01 --to 2026-11-30
+  windlass usage --all-tenants --json")]
+pub(crate) struct UsageArgs {
+    /// The first day [default: 30 days ago]
+    #[arg(long, value_name = "DAY", value_parser = day)]
+    pub(crate) from: Option<jiff::civil::Date>,
+    /// The last day [default: today]
+    #[arg(long, value_name = "DAY", value_parser = day)]
+    pub(crate) to: Option<jiff::civil::Date>,
+}
+
+/// What to do with API keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApiKeyCommand {
+    Create(ApiKeyCreateArgs),
+    /// List the keys, without their secrets
+    List,
+    /// Revoke keys: servers refuse them within seconds
+    #[command(after_help = "Example:\n  windlass api-key revoke k7f3a9c2")]
+    Revoke {
+        /// The keys, by the ids that `api-key list` shows
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+/// Make a key; its secret is printed once and kept nowhere
+///
+/// For the tenant of --tenant, or with --all-tenants for operators of the whole installation.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Rights: read, submit, operate (includes read), admin (includes all of these), payload (sees inputs).
+
+Examples:
+  windlass api-key create importer --rights submit,read --expires 90d
+  windlass --all-tenants api-key create oncall --rights operate,payload
+  export WINDLASS_API_KEY=$(windlass -q api-key create ci --rights submit)"
+)]
+pub(crate) struct ApiKeyCreateArgs {
+    /// What to call it
+    pub(crate) name: String,
+    /// What it may do, separated by commas
+    #[arg(long, value_name = "RIGHTS", value_parser = rights)]
+    pub(crate) rights: Rights,
+    /// The user that its calls act as, for the audit log [default: who makes it]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+    /// When it ends by itself: a time, or 90d for in ninety days [default: never]
+    #[arg(long, value_name = "WHEN", value_parser = expiry)]
+    pub(crate) expires: Option<Start>,
+}
+
+/// What to do with webhooks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WebhookCommand {
+    /// Call a URL with each change of status; the secret that signs the calls is printed once
+    #[command(after_help = "Example:
+  windlass webhook add https://example.org/hooks --event dead_lettered --event succeeded --handler email.send")]
+    Add {
+        /// Where to: https, a public address
+        url: String,
+        /// Only changes to this status; repeatable [default: succeeded, canceled, dead_lettered]
+        #[arg(long = "event", value_name = "STATUS", value_parser = status)]
+        events: Vec<Status>,
+        /// Only this handler's jobs
+        #[arg(long)]
+        handler: Option<String>,
+    },
+    /// List the webhooks, without their secrets
+    List,
+    /// Remove a webhook
+    Remove {
+        /// The webhook, by the id that `webhook list` shows
+        id: String,
+    },
+}
+
+/// Serve the API and the dashboard of a store
+///
+/// Runs no jobs of its own: the processes that have your handlers do. Keeps the store in order, calls webhooks. Beyond this
+/// machine only with API keys or tokens.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass --db postgres://localhost/app api-key create admin --rights admin,payload --all-tenants
+  windlass --db postgres://localhost/app serve --listen 0.0.0.0:7878
+  windlass --db postgres://localhost/app serve --jwks https://id.example.org/jwks.json --issuer https://id.example.org \\
+           --audience windlass --base-path /jobs --read-only")]
+pub(crate) struct ServeArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS", default_value_t = crate::serve::LISTEN)]
+    pub(crate) listen: std::net::SocketAddr,
+    /// required: API keys, tokens and sessions; local: whoever has the link that is printed, on this machine only
+    #[arg(long, value_name = "HOW", default_value = "required")]
+    pub(crate) auth: AuthKind,
+    /// Accept tokens (JWT) signed by these keys: a file, or an https URL
+    #[arg(long, value_name = "FILE|URL")]
+    pub(crate) jwks: Option<String>,
+    /// Who must have issued tokens
+    #[arg(long, value_name = "ISS", requires = "jwks")]
+    pub(crate) issuer: Option<String>,
+    /// Whom tokens must be for
+    #[arg(long, value_name = "AUD", requires = "jwks")]
+    pub(crate) audience: Option<String>,
+    /// What tokens may be signed with, separated by commas
+    #[arg(long, value_name = "ALG", value_delimiter = ',', default_value = "RS256,ES256,EdDSA", requires = "jwks")]
+    pub(crate) jwt_algorithms: Vec<String>,
+    /// The claim of tokens that names the tenant [default: tenant_id]
+    #[arg(long, value_name = "CLAIM", requires = "jwks")]
+    pub(crate) tenant_claim: Option<String>,
+    /// Refuse everything that changes something
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// The path it is mounted at behind a proxy, such as /jobs
+    #[arg(long, value_name = "PATH", default_value = "")]
+    pub(crate) base_path: String,
+    /// Only the API
+    #[arg(long)]
+    pub(crate) no_dashboard: bool,
+    /// Browsers come over https, through a proxy: cookies are for https only
+    #[arg(long)]
+    pub(crate) behind_https: bool,
+    /// Take the address of callers from X-Forwarded-For; only behind a proxy that sets it
+    #[arg(long)]
+    pub(crate) trust_forwarded: bool,
+    /// Serve /metrics without a key; only on this machine
+    #[arg(long)]
+    pub(crate) open_metrics: bool,
+    /// Leave the schema as it is; by default it is brought up to date
+    #[arg(long)]
+    pub(crate) no_migrate: bool,
+}
+
+/// Who may come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AuthKind {
+    Required,
+    Local,
 }
 
 /// What to do with dead letters.
@@ -314,12 +751,10 @@ pub(crate) enum DeadCommand {
     },
     Replay(ReplayArgs),
     /// Remove ended jobs now, for good
-    #[command(after_help = "Example:\n  windlass dead purge 6237184712970240")]
-    Purge {
-        /// The jobs
-        #[arg(required = true, value_name = "ID", value_parser = job_id)]
-        ids: Vec<JobId>,
-    },
+    #[command(after_help = "Examples:
+  windlass dead purge 6237184712970240
+  windlass dead purge --filter 'status:dead handler:email.send created<30d' --yes")]
+    Purge(Pick),
 }
 
 /// What to do with keys.
@@ -348,12 +783,64 @@ pub(crate) enum KeysCommand {
     },
 }
 
+/// What to do with profiles.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    Add(ProfileAddArgs),
+    /// Use a profile where none is named
+    #[command(after_help = "Examples:\n  windlass profile use prod\n  windlass profile use --none")]
+    Use {
+        /// The profile
+        #[arg(required_unless_present = "none", conflicts_with = "none")]
+        name: Option<String>,
+        /// Use none any more
+        #[arg(long)]
+        none: bool,
+    },
+    /// List the profiles, without their keys
+    List,
+    /// Remove a profile
+    Remove {
+        /// The profile
+        name: String,
+    },
+}
+
+/// Save the place that --url or --db names under a name
+///
+/// An API key is read from WINDLASS_API_KEY, or from stdin with --api-key-stdin, or asked for on a terminal; never taken
+/// from the command line, which others can read.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass profile add prod --url https://jobs.example.org
+  pass show windlass | windlass profile add ci --url https://jobs.example.org --api-key-stdin
+  windlass profile add local --db postgres://localhost/app --tenant 0190b3a2-7c1e-7000-8000-000000000001
+
+The file is ~/.config/windlass/profiles.toml, or what WINDLASS_CONFIG says; only its owner may read it.")]
+pub(crate) struct ProfileAddArgs {
+    /// What to call it
+    #[arg(value_parser = profile_name)]
+    pub(crate) name: String,
+    /// Read the API key from stdin
+    #[arg(long)]
+    pub(crate) api_key_stdin: bool,
+    /// Use it from now on where none is named
+    #[arg(long = "use")]
+    pub(crate) choose: bool,
+    /// Replace one that has this name
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
 /// List dead letters, newest first
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  windlass dead list --reason max_retries --replayed false")]
 pub(crate) struct DeadListArgs {
     #[command(flatten)]
-    pub(crate) filter: DeadFilter,
+    pub(crate) only: DeadFilter,
+    /// What must hold besides, as in the dashboard: 'error:\"time out\" created>2h'
+    #[arg(long, value_name = "FILTER")]
+    pub(crate) filter: Option<String>,
     /// Only those that have (true) or have not (false) been replayed
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) replayed: Option<bool>,
@@ -377,18 +864,18 @@ pub(crate) struct DeadFilter {
 
 /// Put dead letters back to work
 ///
-/// By id, or with --all every one that passes the filter: the number is shown first, and confirmed.
+/// By id, by --filter, or --all: for the last two the number is shown first, and confirmed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   windlass dead replay 6237184712970240
   windlass dead replay --all --handler email.send --rate 10/s --stop-when-failing 0.2
+  windlass dead replay --filter 'error:\"time out\" created>1d' --dry-run
   windlass dead replay --all --reason max_retries --limit 5 --yes")]
 pub(crate) struct ReplayArgs {
-    /// The dead letters
-    #[arg(value_name = "ID", value_parser = job_id, required_unless_present = "all", conflicts_with = "all")]
-    pub(crate) ids: Vec<JobId>,
-    /// Every dead letter that passes the filter and was not replayed before
-    #[arg(long)]
+    #[command(flatten)]
+    pub(crate) pick: Pick,
+    /// Every dead letter that was not replayed before
+    #[arg(long, conflicts_with = "ids")]
     pub(crate) all: bool,
     /// With --all: only this handler's
     #[arg(long, requires = "all")]
@@ -402,25 +889,9 @@ pub(crate) struct ReplayArgs {
     /// Submit each again as a new job that names it, in place of running it again under its own id
     #[arg(long)]
     pub(crate) as_new: bool,
-    /// So many per second, such as 10/s
-    #[arg(long, value_name = "N/s", value_parser = rate, allow_hyphen_values = true)]
-    pub(crate) rate: Option<f64>,
-    /// At most so many in all
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = at_least_one)]
-    pub(crate) limit: usize,
-    /// With --all: stop when more than this part fails again, 0 to 1
-    #[arg(long, value_name = "PART", requires = "all", value_parser = part, conflicts_with = "as_new", allow_hyphen_values = true)]
+    /// Stop when more than this part fails again, 0 to 1
+    #[arg(long, value_name = "PART", value_parser = part, conflicts_with = "as_new", allow_hyphen_values = true)]
     pub(crate) stop_when_failing: Option<f64>,
-    /// Do not ask
-    #[arg(long, short)]
-    pub(crate) yes: bool,
-}
-
-impl ReplayArgs {
-    /// What --all stands for.
-    pub(crate) fn filter(&self) -> DeadFilter {
-        DeadFilter { handler: self.handler.clone(), reason: self.reason.clone(), tag: self.tag.clone() }
-    }
 }
 
 /// Stop starting jobs of everything, a handler or a tenant; running ones go on
@@ -483,7 +954,7 @@ impl TargetArgs {
 /// Check that everything is in order, and say what to do where it is not
 ///
 /// Only looks. On PostgreSQL also at who holds old snapshots, at what of the schema was changed, and at weak settings; on
-/// SQLite at the file and the disk it is on.
+/// SQLite at the file and the disk it is on; on a server at what its key lets it see.
 #[derive(Debug, Args)]
 #[command(after_help = "Each line is ok, warn or fail. The exit code is 1 if anything fails, otherwise 0.\n\nExamples:
   windlass doctor
@@ -626,12 +1097,15 @@ Stress, each with a pass line and a failure (exit code 1) where it is missed:
   waiting        the memory of a node while --jobs wait
   sleepers       the memory of a node that runs --jobs handlers at once, which sleep
   start          from the start of a process until it serves
+  http           a server: 2000 status reads/s for --seconds beside 200 watchers, then --jobs in batches of 100
 
 Figures, by their keys in JSON (one object per scenario and line; what cannot be had is null):
   scenario, store, jobs                              what was measured
   jobs_per_second                                    of the whole scenario; the median of the repeats, as all figures
   p50_ms, p95_ms, p99_ms, max_ms                     from the call to submit to the start of the handler
   submit_p50_ms, …_p95_ms, …_p99_ms, …_max_ms        how long calls to submit took
+  reads_per_second, read_p50_ms, …, read_max_ms      of http: reads of a job's status
+  watchers, errors                                   of http: watchers that heard of their job; requests that failed
   cpu_us_per_job, server_cpu_us_per_job              CPU of this process; of a PostgreSQL server on this machine
   wal_bytes_per_job, commits_per_job, dead_tuples    of a PostgreSQL server
   bytes_per_finished_job                             what a job leaves on disk, with indexes
@@ -711,10 +1185,19 @@ pub(crate) enum Scenario {
     Waiting,
     Sleepers,
     Start,
+    Http,
 }
 
 fn tenant(text: &str) -> Result<TenantId, String> {
     TenantId::parse(text).map_err(|error| error.message)
+}
+
+fn profile_name(text: &str) -> Result<String, String> {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match !text.is_empty() && text.len() <= 64 && text.chars().all(good) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{}` is not a name of letters, digits, - _ and .", text.escape_debug())),
+    }
 }
 
 fn status(text: &str) -> Result<Status, String> {
@@ -738,6 +1221,34 @@ fn limit(text: &str) -> Result<usize, String> {
     let max = windlass::Page::MAX;
     let number = text.parse().ok().filter(|limit| (1..=max).contains(limit));
     number.ok_or_else(|| format!("`{}` is not in 1 to {max}", text.escape_debug()))
+}
+
+fn bulk_limit(text: &str) -> Result<usize, String> {
+    let max = BulkOptions::MAX_CAP;
+    let number = text.parse().ok().filter(|limit| (1..=max).contains(limit));
+    number.ok_or_else(|| format!("`{}` is not in 1 to {max}", text.escape_debug()))
+}
+
+fn signature(text: &str) -> Result<Signature, String> {
+    text.parse().map_err(|_| format!("`{}` is not a signature of 16 hexadecimal digits", text.escape_debug()))
+}
+
+fn rights(text: &str) -> Result<Rights, String> {
+    Rights::parse(text).map_err(|error| error.message)
+}
+
+/// A time, or so long from now.
+fn expiry(text: &str) -> Result<Start, String> {
+    if let Ok(at) = parse_time(text) {
+        return Ok(Start::At(at));
+    }
+    parse_duration(text).map(Start::After).map_err(|_| {
+        format!("`{}` is not a time; write 2026-11-15T10:00:00Z, or 90d for in ninety days", text.escape_debug())
+    })
+}
+
+fn day(text: &str) -> Result<jiff::civil::Date, String> {
+    text.trim().parse().map_err(|_| format!("`{}` is not a day; write it like 2026-11-15", text.escape_debug()))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

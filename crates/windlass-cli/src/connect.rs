@@ -7,9 +7,7 @@ use std::sync::Arc;
 use windlass::postgres::{PgOptions, PgStore};
 use windlass::sqlite::SqliteStore;
 use windlass::store::Store;
-use windlass::{
-    Address, Builder, Encryption, EnvKeys, FileKeys, JobId, JobRecord, JobService, MemoryStore, Opener, SecurityContext,
-};
+use windlass::{Address, Builder, Encryption, EnvKeys, FileKeys, JobService, MemoryStore, Opener, SecurityContext};
 
 use crate::args::Global;
 use crate::error::{CliError, Result};
@@ -43,7 +41,8 @@ impl Place {
         Place::Sqlite(directory.join(DATA_FILE))
     }
 
-    fn parse(url: &str) -> Result<Place> {
+    /// Reads a URL.
+    pub(crate) fn parse(url: &str) -> Result<Place> {
         match Address::parse(url).map_err(|bad| CliError::invalid("db", bad.message))? {
             Address::Memory => Ok(Place::Memory),
             Address::Sqlite(path) => Ok(Place::Sqlite(path)),
@@ -146,17 +145,22 @@ fn check_exists(path: &Path) -> Result {
     )))
 }
 
-/// Runs `act` with a service that submits and steers but runs nothing, and leaves the cluster whatever `act` returns.
+/// A service that submits and steers but runs nothing.
+pub(crate) async fn start_service(global: &Global, store: Arc<dyn Store>) -> Result<JobService> {
+    let builder = JobService::builder(store).without_workers().configure(|config| {
+        config.maintenance = false;
+        config.worker_threads = 1;
+    });
+    Ok(with_keys(builder, global)?.start().await?)
+}
+
+/// Runs `act` with such a service, and leaves the cluster whatever `act` returns.
 pub(crate) async fn with_service<T>(
     global: &Global,
     store: Arc<dyn Store>,
     act: impl AsyncFnOnce(&JobService) -> Result<T>,
 ) -> Result<T> {
-    let builder = JobService::builder(store).without_workers().configure(|config| {
-        config.maintenance = false;
-        config.worker_threads = 1;
-    });
-    let service = with_keys(builder, global)?.start().await?;
+    let service = start_service(global, store).await?;
     let result = act(&service).await;
     service.shutdown().await;
     result
@@ -200,21 +204,6 @@ pub(crate) fn actor() -> String {
 /// The caller as one of the chosen tenant.
 pub(crate) fn caller(global: &Global) -> SecurityContext {
     SecurityContext::new(global.tenant()).with_user(actor())
-}
-
-/// A job that the scope covers.
-pub(crate) async fn find(store: &dyn Store, global: &Global, id: JobId) -> Result<JobRecord> {
-    let found = store.get(global.scope(), &[id]).await?;
-    Ok(found.into_iter().next().ok_or(windlass::Error::NotFound(id))?)
-}
-
-/// The caller as one of the job's own tenant, which the scope must cover.
-pub(crate) async fn caller_of(store: &dyn Store, global: &Global, id: JobId) -> Result<SecurityContext> {
-    if !global.all_tenants {
-        return Ok(caller(global));
-    }
-    let record = find(store, global, id).await?;
-    Ok(SecurityContext::new(record.tenant).with_user(actor()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use serde::Deserialize;
 use windlass::{Error, InvalidInput, KeyError, store};
 
 /// Why a command failed.
@@ -14,14 +15,18 @@ pub(crate) enum CliError {
     Service(Error),
     /// Something that was named is not there: a database file, a pause.
     NotFound(String),
-    /// The role or account that was used may not do this.
+    /// The role, account or key that was used may not do this.
     NotAllowed(String),
+    /// A server does not answer.
+    Unavailable(String),
+    /// What a server answered.
+    Problem(Box<Problem>),
     /// The command line cannot be understood.
     Usage(String),
     /// The command ran and what it found is bad; it has said so itself.
     Failed(String),
     /// Several things were asked for and some failed; each was reported. Holds the code of the first.
-    Some(&'static str, String),
+    Some(String, String),
     /// Nobody reads the output any more. Not an error: the reader has seen enough.
     BrokenPipe,
     /// The machine failed us: a file, a terminal, a thread.
@@ -55,11 +60,13 @@ impl CliError {
     }
 
     /// The stable name of the failure.
-    pub(crate) fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &str {
         match self {
             CliError::Service(error) => error.code(),
             CliError::NotFound(_) => "not_found",
             CliError::NotAllowed(_) => "unauthorized",
+            CliError::Unavailable(_) => "unavailable",
+            CliError::Problem(problem) => &problem.code,
             CliError::Usage(_) => "usage",
             CliError::Failed(_) => "failed",
             CliError::Some(code, _) => code,
@@ -74,6 +81,7 @@ impl CliError {
             CliError::Service(Error::InvalidInput(invalid) | Error::Store(store::Error::InvalidInput(invalid))) => {
                 Some(&invalid.field)
             }
+            CliError::Problem(problem) => problem.errors.first().map(|bad| bad.field.as_str()),
             _ => None,
         }
     }
@@ -81,6 +89,28 @@ impl CliError {
     /// What the shell gets.
     pub(crate) fn exit_code(&self) -> Exit {
         exit_code(self.code())
+    }
+}
+
+/// What a server says went wrong (RFC 9457), as far as the command line looks at it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Problem {
+    /// The stable name, the same as on a database.
+    pub(crate) code: String,
+    /// For people.
+    pub(crate) detail: String,
+    /// The fields that were wrong.
+    #[serde(default)]
+    pub(crate) errors: Vec<InvalidInput>,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.errors.as_slice() {
+            // As it reads where the library answers itself.
+            [bad] => write!(f, "{bad}"),
+            _ => f.write_str(&self.detail),
+        }
     }
 }
 
@@ -108,12 +138,12 @@ pub(crate) enum Exit {
 pub(crate) fn exit_code(code: &str) -> Exit {
     match code {
         "broken_pipe" => Exit::Ok,
-        "usage" | "invalid_input" => Exit::Usage,
+        "usage" | "invalid_input" | "too_large" => Exit::Usage,
         "not_found" | "job_not_found" | "handler_not_found" => Exit::NotFound,
-        "conflict" | "already_finished" | "refused" | "lease_lost" => Exit::Conflict,
-        "unauthorized" | "sealed" => Exit::Unauthorised,
-        "unavailable" | "key_unavailable" | "unknown_outcome" | "storage_full" | "job_timeout" | "backpressure"
-        | "shut_down" | "quota_exceeded" => Exit::Unavailable,
+        "conflict" | "count_changed" | "already_finished" | "refused" | "lease_lost" => Exit::Conflict,
+        "unauthorized" | "forbidden" | "sealed" => Exit::Unauthorised,
+        "unavailable" | "key_unavailable" | "unknown_outcome" | "storage_full" | "job_timeout" | "timeout"
+        | "backpressure" | "rate_limited" | "shut_down" | "quota_exceeded" => Exit::Unavailable,
         _ => Exit::Failure,
     }
 }
@@ -132,8 +162,13 @@ impl std::fmt::Display for CliError {
             }
             CliError::Service(error @ Error::Sealed { source, .. }) => write!(f, "{error}: {source}"),
             CliError::Service(error) => write!(f, "{error}"),
+            CliError::Problem(problem) => match problem.code.as_str() {
+                "unauthorized" => write!(f, "{problem}; give a key in WINDLASS_API_KEY or in a profile"),
+                _ => write!(f, "{problem}"),
+            },
             CliError::NotFound(message)
             | CliError::NotAllowed(message)
+            | CliError::Unavailable(message)
             | CliError::Usage(message)
             | CliError::Failed(message)
             | CliError::Some(_, message) => f.write_str(message),
@@ -199,6 +234,9 @@ mod tests {
             ("already_finished", Exit::Conflict),
             ("refused", Exit::Conflict),
             ("unauthorized", Exit::Unauthorised),
+            ("forbidden", Exit::Unauthorised),
+            ("rate_limited", Exit::Unavailable),
+            ("count_changed", Exit::Conflict),
             ("unavailable", Exit::Unavailable),
             ("job_timeout", Exit::Unavailable),
             ("quota_exceeded", Exit::Unavailable),
@@ -209,6 +247,17 @@ mod tests {
         for (code, exit) in expected {
             assert_eq!(exit_code(code), exit, "{code}");
         }
+    }
+
+    #[test]
+    fn a_problem_reads_as_the_same_error_of_the_library() {
+        let answered = r#"{"type":"urn:windlass:problem:invalid_input","title":"t","status":422,"detail":"d","code":
+            "invalid_input","errors":[{"field":"delay","message":"is negative"}]}"#;
+        let error = CliError::Problem(Box::new(serde_json::from_str(answered).expect("a problem")));
+        let own = CliError::invalid("delay", "is negative");
+        assert_eq!((error.code(), error.field()), (own.code(), own.field()));
+        assert_eq!(error.to_string(), own.to_string());
+        assert_eq!(error.exit_code(), Exit::Usage);
     }
 
     #[test]

@@ -2,11 +2,18 @@
 //! nor tables: `commands`, `up` and `bench` do the work, `output` talks, `error` decides what an exit code means.
 
 mod args;
+mod backend;
 mod bench;
+mod beside;
 mod commands;
 mod connect;
 mod error;
 mod output;
+mod profile;
+mod secret;
+mod serve;
+mod settings;
+mod top;
 mod up;
 
 use std::process::ExitCode;

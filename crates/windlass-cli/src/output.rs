@@ -38,6 +38,11 @@ impl Out {
         self.json
     }
 
+    /// Whether colours are wanted.
+    pub(crate) fn has_color(&self) -> bool {
+        self.color
+    }
+
     /// Whether stdout is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
@@ -98,6 +103,13 @@ impl Out {
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    }
+
+    /// Asks for a text that is not shown while it is typed.
+    pub(crate) fn ask_secret(&self, question: &str) -> Result<String> {
+        let terminal = console::Term::stderr();
+        terminal.write_str(question)?;
+        Ok(terminal.read_secure_line()?)
     }
 
     /// Colours text, where colours are wanted.

@@ -515,7 +515,7 @@ const HANDLERS: usize = 1_000;
 
 /// Tenants and handlers with changes since the last time they were handed over. Each becomes a row of every
 /// [`Resolution`]; what is beyond goes to [`OTHER`] of the root tenant.
-const ROWS: usize = 1_000;
+const ROWS: usize = 500;
 
 /// What this process has counted. One lock for a batch of jobs, and no text is copied for a job whose handler is known.
 pub(crate) struct Tally(Mutex<Book>);

@@ -49,7 +49,8 @@ const CLEAN_STEPS: usize = 4;
 
 /// A look at the installation.
 pub(crate) struct Seen {
-    until: Instant,
+    at: Instant,
+    holds: Duration,
     health: Health,
 }
 
@@ -181,13 +182,13 @@ impl Worker {
 
     async fn health(&self) -> Result<Health, Error> {
         let mut seen = self.seen.lock().await;
-        if let Some(seen) = seen.as_ref().filter(|seen| Instant::now() < seen.until) {
+        if let Some(seen) = seen.as_ref().filter(|seen| seen.at.elapsed() < seen.holds) {
             return Ok(seen.health.clone());
         }
         let began = Instant::now();
         let health = self.look_at_health().await?;
         let holds = (began.elapsed() * HEALTH_PAUSE).clamp(HEALTH_HOLDS, HEALTH_HOLDS_AT_MOST);
-        *seen = Some(Seen { until: Instant::now() + holds, health: health.clone() });
+        *seen = Some(Seen { at: Instant::now(), holds, health: health.clone() });
         Ok(health)
     }
 
@@ -199,8 +200,8 @@ impl Worker {
         let nodes: Vec<NodeHealth> =
             nodes.into_iter().map(|node| NodeHealth::of(node, now, self.config.lease)).collect();
         let depth = self.store.counts(Scope::ENGINE).await?;
-        // Before the rest: a lock that is held across a wait would keep this from moving between threads.
         let vitals = self.store.vitals().await?;
+        let held = self.held.lock().clone();
         Ok(Health {
             at: now,
             store: self.store.name(),
@@ -208,7 +209,7 @@ impl Worker {
             active: depth.get(Status::Running),
             stale: nodes.iter().filter(|node| node.stale).map(|node| node.record.running as u64).sum(),
             nodes,
-            held: self.held.lock().clone(),
+            held,
             skew_ms: skew_ms(now, asked, answered),
             vitals,
         })

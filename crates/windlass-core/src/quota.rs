@@ -223,7 +223,7 @@ impl fmt::Display for QuotaExceeded {
 }
 
 /// What a tenant uses, beside what it may.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TenantUse {
     /// Who.

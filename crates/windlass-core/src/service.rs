@@ -37,6 +37,7 @@ use crate::submit::{BornLeased, Submitter, Wanted, check_name, prepare};
 use crate::tenant::{OperatorRight, Scope, SecurityContext, TenantId};
 use crate::trace;
 use crate::watch::{JobEvent, JobView, Watchers};
+use crate::webhook::WEBHOOK_HANDLER;
 use crate::why::{Why, explain};
 use crate::worker::Worker;
 
@@ -258,11 +259,12 @@ impl JobService {
         Ok(job)
     }
 
-    /// A process that has handlers knows them; others may be on other nodes. One that has none knows nothing (SUB-10).
+    /// A process that has handlers knows them; others may be on other nodes. One that has none of the users' knows nothing:
+    /// a server must take jobs also while the nodes that run them start anew (SUB-10).
     async fn check_handler(&self, handler: &str) -> Result<(), Error> {
         check_name("handler", handler, self.limits().name_bytes)?;
         let registry = &self.0.worker.registry;
-        let known = registry.get(handler).is_some() || registry.ids().is_empty();
+        let known = registry.get(handler).is_some() || registry.ids().iter().all(|id| id == WEBHOOK_HANDLER);
         if known || self.0.remote_handlers.iter().any(|remote| remote == handler) {
             return Ok(());
         }

@@ -12,9 +12,9 @@ use crate::connect::{Access, Param};
 use crate::steer::tenant;
 use crate::types::{Time, seconds};
 
-/// Chunks that are counted for a backlog: a hundred times what any number of nodes works off in a second. Beyond, it is
-/// what an autoscaler calls too much in any case.
-const CHUNKS_COUNTED: i64 = 100_000;
+/// Chunks that are counted for a backlog: up to four million jobs, read in some ten milliseconds. Beyond, it is what an
+/// autoscaler calls too much in any case.
+const CHUNKS_COUNTED: i64 = 30_000;
 /// Jobs of a queue whose handlers are looked up for a backlog. Enough to tell a handler that has a hundredth of them.
 const JOBS_LOOKED_UP: i64 = 500;
 /// Running jobs that are looked up for a backlog; more than a large cluster runs at once.

@@ -230,7 +230,7 @@ const STATUS: &str = "coalesce(o.status, s.kind, case when g.id is not null then
 /// The last error, the same as `record` finds, but for the successful, which have none.
 const ERROR: &str = "coalesce(o.error, f.error)";
 
-/// The part of a last error called `name`. As the index `outcome_signature` has it, migration 11.
+/// The part of a last error called `name`. As the index `outcome_signature` has it, migration 12.
 fn part_of(error: &str, name: &str) -> String {
     format!("(case when strpos({error}::text, '\\u0000') = 0 then {error} ->> '{name}' end)")
 }

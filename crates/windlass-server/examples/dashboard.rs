@@ -89,7 +89,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".to_owned());
     let port = std::env::var("PORT").ok().and_then(|port| port.parse().ok()).unwrap_or(7979);
     let store = windlass::open(&url).await?;
-    let slow = HandlerOptions::new().retry(RetryPolicy { max_attempts: 2, ..RetryPolicy::default() });
+    let slow = HandlerOptions::new().retry(RetryPolicy::default().attempts(2));
     let jobs = JobService::builder(store)
         .function("mail.send", (), send_mail)
         .function("report.build", (), build_report)
@@ -141,12 +141,32 @@ async fn submit_some(jobs: &JobService, ctx: &SecurityContext, round: u64) -> Re
         jobs.submit_named(ctx, "mail.send", &mail, SubmitOptions::new().tag("welcome")).await?;
     }
     for _ in 0..dice(8) {
-        jobs.submit_named(ctx, "image.resize", &format!("upload/{}.png", dice(400)), SubmitOptions::new().priority(Priority::LOW)).await?;
+        jobs.submit_named(
+            ctx,
+            "image.resize",
+            &format!("upload/{}.png", dice(400)),
+            SubmitOptions::new().priority(Priority::LOW),
+        )
+        .await?;
     }
-    jobs.submit_named(ctx, "invoice.charge", &round, SubmitOptions::new().ordering_key(format!("customer-{}", round % 5)).idempotency_key(format!("invoice-{round}-{}", ctx.tenant))).await?;
+    jobs.submit_named(
+        ctx,
+        "invoice.charge",
+        &round,
+        SubmitOptions::new()
+            .ordering_key(format!("customer-{}", round % 5))
+            .idempotency_key(format!("invoice-{round}-{}", ctx.tenant)),
+    )
+    .await?;
     if round % 20 == 0 {
         let report = Report { month: "2026-11".into(), rows: 10_000 + dice(90_000) };
-        jobs.submit_named(ctx, "report.build", &report, SubmitOptions::new().priority(Priority::HIGH).tag("finance").correlation_id(format!("req-{round}"))).await?;
+        jobs.submit_named(
+            ctx,
+            "report.build",
+            &report,
+            SubmitOptions::new().priority(Priority::HIGH).tag("finance").correlation_id(format!("req-{round}")),
+        )
+        .await?;
     }
     if round % 15 == 0 {
         jobs.submit_named(ctx, "crm.sync", &round, later(60 + u64::from(dice(3_000)))).await?;

@@ -31,6 +31,7 @@ pub(crate) fn complete(document: &utoipa::openapi::OpenApi, needs: &Needs, base:
             rights.push("all_tenants".to_owned());
         }
         operation["x-rights"] = json!(rights);
+        operation["operationId"] = json!(operation_id(method, path));
         operation["security"] = json!([{ "bearer": [] }, { "session": [] }]);
         let problem = json!({
             "description": "A problem: `code` says which.",
@@ -44,6 +45,13 @@ pub(crate) fn complete(document: &utoipa::openapi::OpenApi, needs: &Needs, base:
         }
     }
     document
+}
+
+/// The name of an operation in generated clients: `get_jobs`, `post_jobs_id_cancel`. Functions of several modules share
+/// their names, routes do not.
+fn operation_id(method: &str, path: &str) -> String {
+    let words = path.split(['/', '{', '}', '-']).filter(|word| !word.is_empty());
+    words.fold(method.to_owned(), |id, word| id + "_" + word)
 }
 
 /// The document as a page: every operation with its parameters, bodies and a line for a shell, then every schema.

@@ -153,7 +153,7 @@ impl Problem {
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// What an error of the service means over HTTP.
-pub fn of(error: &Error) -> Problem {
+pub(crate) fn of(error: &Error) -> Problem {
     let code = error.code();
     let detail = error.to_string();
     match error {

@@ -13,8 +13,8 @@ use crate::maintain;
 use crate::read;
 use crate::rows::{Columns, Done, as_i64, pack_ids, tenant_bytes, unpack_ids, unpack_leased};
 
-/// Chunks that are counted for a backlog: beyond, it is what an autoscaler calls too much in any case.
-const CHUNKS_COUNTED: usize = 100_000;
+/// Chunks of a queue that are counted for a backlog: beyond, it is what an autoscaler calls too much in any case.
+const CHUNKS_COUNTED: usize = 30_000;
 /// Jobs of a queue whose handlers are looked up for a backlog. Enough to tell a handler that has a hundredth of them.
 const JOBS_LOOKED_UP: usize = 500;
 

@@ -33,6 +33,13 @@ pub(crate) enum Figure {
     SubmitP95,
     SubmitP99,
     SubmitMax,
+    ReadsPerSecond,
+    ReadP50,
+    ReadP95,
+    ReadP99,
+    ReadMax,
+    Watchers,
+    Errors,
     CpuPerJob,
     ServerCpuPerJob,
     WalPerJob,
@@ -49,7 +56,7 @@ pub(crate) enum Figure {
 
 impl Figure {
     /// Every figure, in the order of the table.
-    pub(crate) const ALL: [Figure; 31] = [
+    pub(crate) const ALL: [Figure; 38] = [
         Figure::JobsPerSecond,
         Figure::RawJobsPerSecond,
         Figure::RawP50,
@@ -69,6 +76,13 @@ impl Figure {
         Figure::SubmitP95,
         Figure::SubmitP99,
         Figure::SubmitMax,
+        Figure::ReadsPerSecond,
+        Figure::ReadP50,
+        Figure::ReadP95,
+        Figure::ReadP99,
+        Figure::ReadMax,
+        Figure::Watchers,
+        Figure::Errors,
         Figure::CpuPerJob,
         Figure::ServerCpuPerJob,
         Figure::WalPerJob,
@@ -105,6 +119,13 @@ impl Figure {
             Figure::SubmitP95 => ("submit_p95_ms", "submit p95, ms", 3),
             Figure::SubmitP99 => ("submit_p99_ms", "submit p99, ms", 3),
             Figure::SubmitMax => ("submit_max_ms", "submit max, ms", 3),
+            Figure::ReadsPerSecond => ("reads_per_second", "status reads/s", 0),
+            Figure::ReadP50 => ("read_p50_ms", "status read p50, ms", 3),
+            Figure::ReadP95 => ("read_p95_ms", "status read p95, ms", 3),
+            Figure::ReadP99 => ("read_p99_ms", "status read p99, ms", 3),
+            Figure::ReadMax => ("read_max_ms", "status read max, ms", 3),
+            Figure::Watchers => ("watchers", "watchers that heard", 0),
+            Figure::Errors => ("errors", "requests that failed", 0),
             Figure::CpuPerJob => ("cpu_us_per_job", "CPU per job, µs", 1),
             Figure::ServerCpuPerJob => ("server_cpu_us_per_job", "server CPU per job, µs", 1),
             Figure::WalPerJob => ("wal_bytes_per_job", "WAL per job, bytes", 0),
@@ -152,6 +173,11 @@ impl Figures {
     /// How long calls to submit took.
     pub(crate) fn submits(&mut self, submits: &Histogram<u64>) {
         self.percentiles(submits, [Figure::SubmitP50, Figure::SubmitP95, Figure::SubmitP99, Figure::SubmitMax]);
+    }
+
+    /// How long reads of a status took.
+    pub(crate) fn reads(&mut self, reads: &Histogram<u64>) {
+        self.percentiles(reads, [Figure::ReadP50, Figure::ReadP95, Figure::ReadP99, Figure::ReadMax]);
     }
 
     fn percentiles(&mut self, times: &Histogram<u64>, [p50, p95, p99, max]: [Figure; 4]) {

@@ -3,6 +3,7 @@
 //! stress itself speak SQL.
 
 mod figures;
+mod http;
 mod load;
 mod node;
 mod place;
@@ -169,6 +170,7 @@ impl Bench {
             Scenario::Waiting => process::waiting(self).await,
             Scenario::Sleepers => process::sleepers(self).await,
             Scenario::Start => process::start(self).await,
+            Scenario::Http => http::http(self).await,
         }
     }
 
@@ -225,6 +227,7 @@ impl Scenario {
             Scenario::Waiting => "waiting",
             Scenario::Sleepers => "sleepers",
             Scenario::Start => "start",
+            Scenario::Http => "http",
         }
     }
 
@@ -253,6 +256,7 @@ impl Scenario {
             Scenario::Waiting => Usual { jobs: 1_000_000, ..once },
             Scenario::Sleepers => once,
             Scenario::Start => Usual { repeats: 5, ..usual },
+            Scenario::Http => Usual { submitters: 4, seconds: 10, ..once },
         }
     }
 }

@@ -7,9 +7,10 @@ use serde_json::json;
 use windlass::health::{Checkup, Finding, Level};
 use windlass::postgres::{PgStore, Walls};
 use windlass::store::Store;
-use windlass::{Config, JobFilter, OperatorRight, Page, Scope, Status, Timestamp};
+use windlass::{Config, JobFilter, Page, Status, Timestamp};
 
-use crate::args::DoctorArgs;
+use crate::args::{DoctorArgs, Global};
+use crate::backend::{self, Backend};
 use crate::connect::Place;
 use crate::error::{CliError, Result};
 use crate::output::{Out, plain};
@@ -21,14 +22,11 @@ const CLOCK_SKEW: Duration = Duration::from_secs(1);
 const STUCK_AFTER: Duration = Duration::from_secs(600);
 
 /// Runs every check; fails if one of them does.
-pub(crate) async fn run(place: &Place, args: &DoctorArgs, out: &Out) -> Result {
+pub(crate) async fn run(global: &Global, args: &DoctorArgs, out: &Out) -> Result {
     let mut report = Report::default();
-    match place.read().await {
-        Ok(store) => {
-            report.ok("store", format!("{} opens", place.describe()));
-            look(place, &*store, args, &mut report).await;
-        }
-        Err(error) => report.fail("store", error.to_string(), advice(&error)),
+    match global.url {
+        Some(_) => server(&*backend::open(global)?, &mut report).await,
+        None => database(global, &Place::of(global)?, args, &mut report).await,
     }
     report.print(out)?;
     match report.failed() {
@@ -79,18 +77,48 @@ impl Report {
     }
 }
 
-/// The checks that need an open store. One that cannot be made is a failure of its own and does not keep the others.
-async fn look(place: &Place, store: &dyn Store, args: &DoctorArgs, report: &mut Report) {
+/// Looks at a database itself.
+async fn database(global: &Global, place: &Place, args: &DoctorArgs, report: &mut Report) {
+    let store = match place.read().await {
+        Ok(store) => store,
+        Err(error) => return report.fail("store", error.to_string(), advice(&error)),
+    };
+    report.ok("store", format!("{} opens", place.describe()));
+    // Who looks after an installation wants to see everyone's.
+    let everyone = Global { tenant: None, all_tenants: true, ..global.clone() };
+    let backend = backend::on(place, &everyone);
     let checks = [
         ("schema", schema(place, report).await),
-        ("walls", walls(store, report)),
-        ("clock", clock(store, report).await),
-        ("examine", examine(store, args, report).await),
-        ("nodes", nodes(store, report).await),
-        ("pauses", pauses(store, report).await),
-        ("queues", queues(store, report).await),
-        ("dead", dead_letters(store, report).await),
+        ("walls", walls(&*store, report)),
+        ("clock", clock(&*store, report).await),
+        ("examine", examine(&*store, args, report).await),
+        ("nodes", nodes(&*backend, report).await),
+        ("pauses", pauses(&*backend, report).await),
+        ("queues", queues(&*store, report).await),
+        ("dead", dead_letters(&*backend, report).await),
     ];
+    told(checks, report);
+}
+
+/// Looks at a server, as far as its key lets us.
+async fn server(backend: &dyn Backend, report: &mut Report) {
+    match backend.counts().await {
+        Ok(counts) => {
+            let (waiting, running) = (counts.unfinished() - counts.get(Status::Running), counts.get(Status::Running));
+            report.ok("server", format!("{} answers; {waiting} jobs wait, {running} run", backend.describe()));
+        }
+        Err(error) => return report.fail("server", error.to_string(), advice(&error)),
+    }
+    let checks = [
+        ("nodes", nodes(backend, report).await),
+        ("pauses", pauses(backend, report).await),
+        ("dead", dead_letters(backend, report).await),
+    ];
+    told(checks, report);
+}
+
+/// A check that cannot be made is a failure of its own and does not keep the others.
+fn told<const N: usize>(checks: [(&str, Result); N], report: &mut Report) {
     for (check, result) in checks {
         if let Err(error) = result {
             report.fail(check, error.to_string(), advice(&error));
@@ -100,6 +128,7 @@ async fn look(place: &Place, store: &dyn Store, args: &DoctorArgs, report: &mut 
 
 fn advice(error: &CliError) -> &'static str {
     match error.code() {
+        "unauthorized" | "forbidden" => "give a key that may look at this, in WINDLASS_API_KEY or a profile",
         "not_found" => "start one with `windlass up`, or name another with --db",
         "refused" => "stop the process that holds it, or run `windlass migrate` with the newest version",
         "unavailable" => "check that the server runs, that its address is right and that this machine may connect",
@@ -157,8 +186,8 @@ async fn examine(store: &dyn Store, args: &DoctorArgs, report: &mut Report) -> R
     Ok(())
 }
 
-async fn nodes(store: &dyn Store, report: &mut Report) -> Result {
-    let (now, nodes) = (store.now().await?, store.nodes().await?);
+async fn nodes(backend: &dyn Backend, report: &mut Report) -> Result {
+    let (now, nodes) = (backend.now().await?, backend.nodes().await?);
     let lease = Config::default().lease;
     let (live, silent): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| now.since(node.heartbeat_at) <= lease);
     for node in &silent {
@@ -177,8 +206,8 @@ async fn nodes(store: &dyn Store, report: &mut Report) -> Result {
     Ok(())
 }
 
-async fn pauses(store: &dyn Store, report: &mut Report) -> Result {
-    let pauses = store.pauses().await?;
+async fn pauses(backend: &dyn Backend, report: &mut Report) -> Result {
+    let pauses = backend.pauses().await?;
     if pauses.is_empty() {
         report.ok("pauses", "nothing is paused".to_owned());
     }
@@ -206,10 +235,10 @@ async fn queues(store: &dyn Store, report: &mut Report) -> Result {
     Ok(())
 }
 
-async fn dead_letters(store: &dyn Store, report: &mut Report) -> Result {
+async fn dead_letters(backend: &dyn Backend, report: &mut Report) -> Result {
     let mut filter = JobFilter::all().status(Status::DeadLettered);
     filter.replayed = Some(false);
-    let letters = store.list(Scope::All(OperatorRight::assume()), &filter, Page::first(Page::MAX)).await?.len();
+    let letters = backend.list(&filter, Page::first(Page::MAX)).await?.len();
     match letters {
         0 => report.ok("dead", "no dead letters".to_owned()),
         n => {

@@ -1,33 +1,42 @@
-//! Looks at jobs: list, show, why. Called by `commands::run` with a store that may be read-only. Never writes.
-
-use std::sync::Arc;
+//! Looks at jobs: list, show, why. Called by `commands::run`. Never writes.
 
 use comfy_table::{Cell, Row};
 use console::Style;
 use serde_json::json;
-use windlass::store::Store;
-use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, KeyError, Page, Payload, Status, Timestamp, Why, explain};
+use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Status, Timestamp};
 
 use crate::args::{Global, ListArgs, PageArgs, ShowArgs};
-use crate::connect::{find, opener};
-use crate::error::Result;
+use crate::backend::{Backend, Why};
+use crate::commands::many::parse_filter;
+use crate::error::{CliError, Result};
 use crate::output::{Out, duration, number, plain, status_style};
 use windlass::text::{show_duration, show_time};
 
 /// Lists jobs, newest first.
-pub(crate) async fn list(global: &Global, store: Arc<dyn Store>, args: &ListArgs, out: &Out) -> Result {
-    let now = store.now().await?;
-    let mut filter = JobFilter::all();
-    filter.statuses.clone_from(&args.statuses);
-    filter.handler.clone_from(&args.handler);
-    filter.tag.clone_from(&args.tag);
-    filter.batch = args.batch;
-    filter.correlation_id.clone_from(&args.correlation_id);
-    filter.created_after = args.created_after.map(|when| when.at(now));
-    filter.created_before = args.created_before.map(|when| when.at(now));
-    let mut jobs = store.list(global.scope(), &filter, args.page.page()).await?;
-    opener(global, &store)?.open_records(&mut jobs).await;
+pub(crate) async fn list(global: &Global, backend: &dyn Backend, args: &ListArgs, out: &Out) -> Result {
+    let now = backend.now().await?;
+    let mut filter = parse_filter(backend, args.filter.as_deref()).await?;
+    narrow(&mut filter, args, now);
+    let jobs = backend.list(&filter, args.page.page()).await?;
     print_jobs(global, &jobs, args.page, now, out)
+}
+
+/// What the options of `list` add to a filter; where both say something, the option counts.
+fn narrow(filter: &mut JobFilter, args: &ListArgs, now: Timestamp) {
+    fn set<T: Clone>(to: &mut Option<T>, from: &Option<T>) {
+        if from.is_some() {
+            to.clone_from(from);
+        }
+    }
+    if !args.statuses.is_empty() {
+        filter.statuses.clone_from(&args.statuses);
+    }
+    set(&mut filter.handler, &args.handler);
+    set(&mut filter.tag, &args.tag);
+    set(&mut filter.batch, &args.batch);
+    set(&mut filter.correlation_id, &args.correlation_id);
+    set(&mut filter.created_after, &args.created_after.map(|when| when.at(now)));
+    set(&mut filter.created_before, &args.created_before.map(|when| when.at(now)));
 }
 
 /// Prints a page of jobs and how to get the next one.
@@ -98,29 +107,19 @@ fn remark(job: &JobRecord) -> String {
 const REMARK_COLUMNS: usize = 80;
 
 /// Shows one job.
-pub(crate) async fn show(global: &Global, store: Arc<dyn Store>, args: &ShowArgs, out: &Out) -> Result {
-    let opener = opener(global, &store)?;
-    let (mut job, why) = look(global, &*store, args.id).await?;
-    opener.open_records(std::slice::from_mut(&mut job)).await;
-    let mut input = if args.input { store.input(global.scope(), args.id).await? } else { None };
-    let mut unopened = None;
-    if let Some(kept) = input.take() {
-        match opener.open_input(&job, kept).await {
-            Ok(opened) => input = Some(opened),
-            Err(error) => unopened = Some(error),
-        }
-    }
-    let mut history = if args.history { Some(store.history(global.scope(), args.id).await?) } else { None };
-    if let Some(history) = &mut history {
-        opener.open_history(&job, history).await;
-    }
+pub(crate) async fn show(backend: &dyn Backend, args: &ShowArgs, out: &Out) -> Result {
+    let (job, why) = (backend.job(args.id).await?, backend.why(args.id).await?);
+    let input = if args.input { Some(opened(backend.input(args.id).await)?) } else { None };
+    let history = if args.history { Some(backend.history(args.id).await?) } else { None };
     if out.wants_json() {
-        let mut shown = json!({ "job": job, "why": why_json(&why) });
-        if args.input {
-            shown["input"] = json!(input);
-        }
-        if let Some(error) = &unopened {
-            shown["sealed"] = json!({ "code": error.code(), "message": error.to_string() });
+        let mut shown = json!({ "job": job, "why": why });
+        match &input {
+            None => {}
+            Some(Ok(input)) => shown["input"] = json!(input),
+            Some(Err(error)) => {
+                shown["input"] = json!(null);
+                shown["sealed"] = json!({ "code": error.code(), "message": error.to_string() });
+            }
         }
         if let Some(history) = history {
             shown["history"] = json!(history);
@@ -128,11 +127,10 @@ pub(crate) async fn show(global: &Global, store: Arc<dyn Store>, args: &ShowArgs
         return out.json(&shown);
     }
     print_job(&job, &why, out)?;
-    if let Some(input) = input {
-        print_field("input", plain(input.as_str()), out)?;
-    }
-    if let Some(error) = unopened {
-        print_field("input", sealed(&error), out)?;
+    match &input {
+        None => {}
+        Some(Ok(input)) => print_field("input", plain(input.as_str()), out)?,
+        Some(Err(error)) => print_field("input", sealed(error), out)?,
     }
     if let Some(history) = history {
         out.line("")?;
@@ -141,38 +139,29 @@ pub(crate) async fn show(global: &Global, store: Arc<dyn Store>, args: &ShowArgs
     Ok(())
 }
 
-/// Says why a job is not running now.
-pub(crate) async fn why(global: &Global, store: &dyn Store, id: JobId, out: &Out) -> Result {
-    let (_, why) = look(global, store, id).await?;
-    if out.wants_json() { out.json(&why_json(&why)) } else { out.line(why) }
-}
-
-async fn look(global: &Global, store: &dyn Store, id: JobId) -> Result<(JobRecord, Why)> {
-    match store.whereabouts(global.scope(), id).await? {
-        Some(facts) => {
-            let why = explain(&facts);
-            Ok((facts.record, why))
-        }
-        // Says that it is not there.
-        None => find(store, global, id).await.map(|job| {
-            let why = Why::Finished { status: job.status, at: job.finished_at };
-            (job, why)
-        }),
+/// An input, or why its seal keeps it; any other failure is one of the command.
+fn opened(input: Result<Payload>) -> Result<Result<Payload>> {
+    match input {
+        Err(error) if SEALS.contains(&error.code()) => Ok(Err(error)),
+        Err(error) => Err(error),
+        Ok(input) => Ok(Ok(input)),
     }
 }
 
-/// The reason with its facts, and the sentence for people.
-fn why_json(why: &Why) -> serde_json::Value {
-    let mut value = json!(why);
-    value["text"] = why.to_string().into();
-    value
+/// The codes of what a seal keeps from being read.
+const SEALS: [&str; 4] = ["sealed", "key_unavailable", "key_destroyed", "seal_broken"];
+
+/// Says why a job is not running now.
+pub(crate) async fn why(backend: &dyn Backend, id: JobId, out: &Out) -> Result {
+    let why = backend.why(id).await?;
+    if out.wants_json() { out.json(&why) } else { out.line(plain(why.text())) }
 }
 
 fn print_job(job: &JobRecord, why: &Why, out: &Out) -> Result {
     print_field("job", job.id, out)?;
     print_field("handler", plain(&job.handler), out)?;
     print_field("status", out.paint(&status_style(job.status), job.status), out)?;
-    print_field("why", plain(&why.to_string()), out)?;
+    print_field("why", plain(why.text()), out)?;
     print_field("tenant", job.tenant, out)?;
     print_field("queue", plain(&job.queue), out)?;
     print_field("priority", job.priority.0, out)?;
@@ -227,16 +216,15 @@ fn print_job(job: &JobRecord, why: &Why, out: &Out) -> Result {
 
 /// An output for people, or that it is sealed.
 pub(crate) fn shown_output(output: &Payload) -> String {
-    if output.is_sealed() { sealed(&KeyError::NotConfigured) } else { output.as_str().to_owned() }
+    if output.is_sealed() { NEEDS_KEYS.to_owned() } else { output.as_str().to_owned() }
 }
 
 /// What is shown in place of a text that cannot be opened.
-fn sealed(error: &KeyError) -> String {
-    match error {
-        KeyError::NotConfigured => "[sealed] give its keys with --key-file".to_owned(),
-        error => format!("[sealed] {error}"),
-    }
+fn sealed(error: &CliError) -> String {
+    if error.code() == "sealed" { NEEDS_KEYS.to_owned() } else { format!("[sealed] {error}") }
 }
+
+const NEEDS_KEYS: &str = "[sealed] give its keys with --key-file";
 
 fn print_field(name: &str, value: impl std::fmt::Display, out: &Out) -> Result {
     out.line(format_args!("{} {value}", out.paint(&Style::new().dim(), format_args!("{name:<13}"))))

@@ -15,17 +15,18 @@ use crate::output::{Out, number, plain};
 use windlass::text::show_time;
 
 /// Carries out one of the commands.
-pub(crate) async fn run(global: &Global, place: &Place, command: KeysCommand, out: &Out) -> Result {
+pub(crate) async fn run(global: &Global, place: &Place, command: &KeysCommand, out: &Out) -> Result {
     match command {
-        KeysCommand::Generate { name } => generate(&name, out),
+        KeysCommand::Generate { .. } => unreachable!("needs no place"),
         KeysCommand::Status => status(global, place, out).await,
         KeysCommand::Rotate => rotate(global, place, out).await,
         KeysCommand::Rewrap => rewrap(global, place, out).await,
-        KeysCommand::Destroy { yes } => destroy(global, place, yes, out).await,
+        KeysCommand::Destroy { yes } => destroy(global, place, *yes, out).await,
     }
 }
 
-fn generate(name: &str, out: &Out) -> Result {
+/// Makes a key for a key file.
+pub(crate) fn generate(name: &str, out: &Out) -> Result {
     let line = LocalKeys::generate(name).map_err(windlass::Error::from)?;
     // Read back, so that no name is written that a key file could not hold.
     LocalKeys::parse(&line).map_err(|error| CliError::invalid("name", error.message))?;

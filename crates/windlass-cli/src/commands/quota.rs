@@ -3,20 +3,16 @@
 
 use comfy_table::Cell;
 use serde_json::json;
-use windlass::store::Store;
-use windlass::{OperatorRight, Quota, Scope, SubmitRate, TenantId, TenantUse};
+use windlass::{Quota, SubmitRate, TenantId, TenantUse};
 
-use crate::args::{Global, QuotaCommand, QuotaOf, QuotaSetArgs};
-use crate::connect::{Place, caller, with_service};
+use crate::args::{Global, QuotaCommand, QuotaSetArgs};
+use crate::backend::Backend;
 use crate::error::{CliError, Result};
 use crate::output::{Out, number};
 
 /// Lists what every tenant uses of what it may.
-pub(crate) async fn tenants(global: &Global, store: &dyn Store, out: &Out) -> Result {
-    // Without a tenant named, an operator wants to see all of them.
-    let everyone = Scope::All(OperatorRight::assume());
-    let scope = global.tenant.map_or(everyone, Scope::Tenant);
-    let uses = store.tenant_uses(scope).await?;
+pub(crate) async fn tenants(backend: &dyn Backend, out: &Out) -> Result {
+    let uses = backend.tenants().await?;
     if out.wants_json() {
         return out.json(&json!({ "tenants": uses }));
     }
@@ -59,67 +55,49 @@ fn show_rate(rate: SubmitRate) -> String {
 }
 
 /// Shows, sets or clears policies.
-pub(crate) async fn run(global: &Global, place: &Place, command: QuotaCommand, out: &Out) -> Result {
+pub(crate) async fn run(global: &Global, backend: &dyn Backend, command: QuotaCommand, out: &Out) -> Result {
     match command {
-        QuotaCommand::Show(of) => show(global, &*place.read().await?, &of, out).await,
-        QuotaCommand::Set(args) => set(global, place, &args, out).await,
-        QuotaCommand::Clear(of) => clear(global, place, &of, out).await,
+        QuotaCommand::Show(of) => show(backend, of.target(global), out).await,
+        QuotaCommand::Set(args) => set(backend, args.of.target(global), &args, out).await,
+        QuotaCommand::Clear(of) => clear(backend, of.target(global), out).await,
     }
 }
 
-async fn show(global: &Global, store: &dyn Store, of: &QuotaOf, out: &Out) -> Result {
-    let quotas = store.quotas().await?;
-    let target = of.target(global);
-    let found = match target {
-        None => quotas.default.as_ref(),
-        Some(tenant) => quotas.of(tenant),
-    };
-    let own = target.is_some_and(|tenant| quotas.own.contains_key(&tenant));
+async fn show(backend: &dyn Backend, target: Option<TenantId>, out: &Out) -> Result {
+    let policy = backend.quota(target).await?;
     if out.wants_json() {
-        return out.json(&json!({ "of": name(target), "own": own, "quota": found }));
+        return out.json(&json!({ "of": name(target), "own": policy.own, "quota": policy.quota }));
     }
-    match found {
+    match &policy.quota {
         None => out.line(format_args!("{}: nothing is limited", name(target))),
         Some(quota) => {
-            let from = if target.is_some() && !own { " (by the default)" } else { "" };
+            let from = if target.is_some() && !policy.own { " (by the default)" } else { "" };
             out.line(format_args!("{}: {}{from}", name(target), describe(quota)))
         }
     }
 }
 
-async fn set(global: &Global, place: &Place, args: &QuotaSetArgs, out: &Out) -> Result {
+async fn set(backend: &dyn Backend, target: Option<TenantId>, args: &QuotaSetArgs, out: &Out) -> Result {
     let quota = args.quota()?;
-    let target = args.of.target(global);
-    with_service(global, place.write().await?, async |service| {
-        service.operator(OperatorRight::assume()).set_quota(&caller(global), target, &quota).await?;
-        if out.wants_json() {
-            return out.json(&json!({ "of": name(target), "quota": quota }));
-        }
-        out.line(format_args!("{}: {}", name(target), describe(&quota)))?;
-        out.say("every node follows within about a second; what is stored already stays");
-        Ok(())
-    })
-    .await
+    backend.set_quota(target, Some(&quota)).await?;
+    if out.wants_json() {
+        return out.json(&json!({ "of": name(target), "quota": quota }));
+    }
+    out.line(format_args!("{}: {}", name(target), describe(&quota)))?;
+    out.say("every node follows within about a second; what is stored already stays");
+    Ok(())
 }
 
-async fn clear(global: &Global, place: &Place, of: &QuotaOf, out: &Out) -> Result {
-    let target = of.target(global);
-    with_service(global, place.write().await?, async |service| {
-        let quotas = service.operator(OperatorRight::assume()).quotas().await?;
-        let there = match target {
-            None => quotas.default.is_some(),
-            Some(tenant) => quotas.own.contains_key(&tenant),
-        };
-        if !there {
-            return Err(CliError::NotFound(format!("{} has no policy of its own", name(target))));
-        }
-        service.operator(OperatorRight::assume()).clear_quota(&caller(global), target).await?;
-        if out.wants_json() {
-            return out.json(&json!({ "of": name(target), "cleared": true }));
-        }
-        out.line(format_args!("{}: the policy is cleared", name(target)))
-    })
-    .await
+async fn clear(backend: &dyn Backend, target: Option<TenantId>, out: &Out) -> Result {
+    let policy = backend.quota(target).await?;
+    if policy.quota.is_none() || (target.is_some() && !policy.own) {
+        return Err(CliError::NotFound(format!("{} has no policy of its own", name(target))));
+    }
+    backend.set_quota(target, None).await?;
+    if out.wants_json() {
+        return out.json(&json!({ "of": name(target), "cleared": true }));
+    }
+    out.line(format_args!("{}: the policy is cleared", name(target)))
 }
 
 fn name(target: Option<TenantId>) -> String {

@@ -5,45 +5,34 @@ use std::io::Read;
 
 use serde_json::json;
 use serde_json::value::RawValue;
-use windlass::store::Store;
-use windlass::{JobId, JobService, SecurityContext, Status, SubmitOptions};
+use windlass::store::Submitted;
+use windlass::{Status, SubmitOptions};
 
 use crate::args::{Global, SubmitArgs};
+use crate::backend::Backend;
 use crate::commands::jobs::shown_output;
-use crate::connect::{Place, caller, with_service};
+use crate::commands::watch;
 use crate::error::{CliError, Result};
 use crate::output::Out;
 
-/// Stores the job, says so in the audit log, and waits if asked to.
-pub(crate) async fn submit(global: &Global, place: &Place, args: SubmitArgs, out: &Out) -> Result {
+/// Stores the job, and waits if asked to.
+pub(crate) async fn submit(global: &Global, backend: &dyn Backend, args: SubmitArgs, out: &Out) -> Result {
     if global.all_tenants {
         return Err(CliError::invalid("all_tenants", "a job belongs to one tenant; name it with --tenant"));
     }
     let input = read_input(args.input.as_deref())?;
-    if *place == Place::Memory {
-        return Err(CliError::invalid("db", "memory: is gone with its process, and the job with it"));
+    let submitted = backend.submit(&args.handler, input, options(&args)).await?;
+    warn_without_node(backend, &args.handler, out).await;
+    if args.wait {
+        return wait(backend, &args, submitted, out).await;
     }
-    let store = place.make().await?;
-    let ctx = caller(global);
-    with_service(global, store.clone(), async |service| {
-        let submitted = service.submit_named(&ctx, &args.handler, &*input, options(&args)).await?;
-        if !submitted.duplicate {
-            let detail = Some(format!("handler {}", args.handler));
-            service.audit(&ctx, "JOB_SUBMITTED", &submitted.id.to_string(), detail).await?;
-        }
-        warn_without_node(&*store, &args.handler, out).await?;
-        if args.wait {
-            return wait(service, &ctx, &args, submitted.id, submitted.duplicate, out).await;
-        }
-        if out.wants_json() {
-            return out.json(&submitted);
-        }
-        if submitted.duplicate {
-            out.say("a job with this key is there already; nothing was stored");
-        }
-        out.line(submitted.id)
-    })
-    .await
+    if out.wants_json() {
+        return out.json(&submitted);
+    }
+    if submitted.duplicate {
+        out.say("a job with this key is there already; nothing was stored");
+    }
+    out.line(submitted.id)
 }
 
 fn options(args: &SubmitArgs) -> SubmitOptions {
@@ -64,7 +53,7 @@ fn options(args: &SubmitArgs) -> SubmitOptions {
 }
 
 /// The input as JSON text: given, in a file, or on stdin.
-fn read_input(given: Option<&str>) -> Result<Box<RawValue>> {
+pub(crate) fn read_input(given: Option<&str>) -> Result<Box<RawValue>> {
     // One byte more than is accepted is enough to be refused, so a huge file is not read in full.
     let most = windlass::Limits::default().payload_bytes as u64 + 1;
     let text = match given {
@@ -93,25 +82,19 @@ fn read_input(given: Option<&str>) -> Result<Box<RawValue>> {
         .map_err(|error| CliError::invalid("input", format!("not JSON: {error} (text needs quotes: '\"text\"')")))
 }
 
-async fn warn_without_node(store: &dyn Store, handler: &str, out: &Out) -> Result {
-    let nodes = store.nodes().await?;
+/// The job is stored, so whoever may not see the nodes is not told of a failure.
+async fn warn_without_node(backend: &dyn Backend, handler: &str, out: &Out) {
+    let Ok(nodes) = backend.nodes().await else { return };
     let able = nodes.iter().any(|node| node.info.capacity > 0 && node.info.handlers.iter().any(|id| id == handler));
     if !able {
         out.warn(format_args!("no live node has the handler `{handler}`; the job waits until one has"));
     }
-    Ok(())
 }
 
-async fn wait(
-    service: &JobService,
-    ctx: &SecurityContext,
-    args: &SubmitArgs,
-    id: JobId,
-    duplicate: bool,
-    out: &Out,
-) -> Result {
+async fn wait(backend: &dyn Backend, args: &SubmitArgs, submitted: Submitted, out: &Out) -> Result {
+    let Submitted { id, duplicate } = submitted;
     out.say(format_args!("job {id} is stored; waiting for it"));
-    let view = service.wait(ctx, id, args.wait_timeout).await?;
+    let view = watch::until_ended(backend, id, Some(args.wait_timeout), |_| Ok(())).await?;
     if out.wants_json() {
         let ended = json!({
             "id": id, "duplicate": duplicate, "status": view.status, "output": view.output, "error": view.error,
@@ -120,9 +103,5 @@ async fn wait(
     } else if view.status == Status::Succeeded {
         out.line(view.output.as_ref().map_or_else(|| "null".to_owned(), shown_output))?;
     }
-    if view.status == Status::Succeeded {
-        return Ok(());
-    }
-    let error = view.error.unwrap_or_else(|| windlass::JobError::terminal(view.status.as_str(), "it did not succeed"));
-    Err(windlass::Error::JobFailed { job: id, status: view.status, error: Box::new(error) }.into())
+    watch::judge(id, view)
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass::{Builder, HandlerOptions, JobContext, JobError, JobHandler, RetryPolicy};
+use windlass::{Builder, Cost, HandlerOptions, JobContext, JobError, JobHandler, LogLevel, RetryPolicy};
 
 /// How long ended demo jobs are kept: some minutes to look at them, and the file stays small however long it runs.
 const KEEP: Duration = Duration::from_secs(300);
@@ -52,7 +52,7 @@ impl JobHandler for Thumbnail {
     }
 }
 
-/// Long: says how far it is, saves where it is, and goes on from there after a restart.
+/// Long: says how far it is, saves where it is, and goes on from there after a restart. Logs, and says what it cost.
 pub(super) struct Report;
 
 #[derive(Serialize, Deserialize)]
@@ -83,8 +83,10 @@ impl JobHandler for Report {
             }
             written.pages += 1;
             ctx.save_checkpoint(&written).await?;
+            ctx.log(LogLevel::Info, format!("page {} of {} is written", written.pages, input.pages));
         }
         ctx.report_progress(100.0, format!("{}, done", input.month));
+        ctx.record_cost(Cost { cents: 2 * i64::from(input.pages), units: i64::from(input.pages) });
         Ok(written.pages)
     }
 
@@ -110,7 +112,11 @@ impl JobHandler for Flaky {
     async fn execute(&self, ctx: &JobContext, input: Call) -> Result<u16, JobError> {
         tokio::time::sleep(Duration::from_millis(40)).await;
         if ctx.attempt() <= input.failures {
-            return Err(JobError::retryable(format!("{} answered 503", input.service)).with_code("upstream"));
+            // No two messages are the same, and yet it is one failure: see `windlass failures list`.
+            let request = rand::random_range(10_000..100_000);
+            let message = format!("{} answered 503 to request {request}", input.service);
+            ctx.log(LogLevel::Warn, format!("attempt {}: {message}", ctx.attempt()));
+            return Err(JobError::retryable(message).with_code("upstream"));
         }
         Ok(ctx.attempt())
     }

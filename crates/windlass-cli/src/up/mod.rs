@@ -1,5 +1,5 @@
-//! `windlass up`: a store, a service and demo jobs in one process, with a picture of what happens. Called by
-//! `commands::run`. Stops on Ctrl-C, SIGTERM or after `--for` seconds, and lets jobs end before it leaves.
+//! `windlass up`: a store, a service, demo jobs, the API and the dashboard in one process, with a picture of what happens.
+//! Called by `commands::run`. Stops on Ctrl-C, SIGTERM or after `--for` seconds, and lets jobs end before it leaves.
 
 mod demo;
 mod producer;
@@ -16,11 +16,15 @@ use tokio::task::JoinHandle;
 use windlass::store::Counts;
 use windlass::{JobId, JobService, OperatorRight, Status};
 
+use windlass_server::{Auth, Config};
+
 use crate::args::{Global, UpArgs};
+use crate::beside;
 use crate::commands::{log_filter, log_to_stderr};
 use crate::connect::{Place, with_keys};
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::output::Out;
+use crate::serve::LISTEN;
 use crate::up::screen::{Picture, Screen};
 
 /// How often the picture is drawn anew: often enough to look alive, seldom enough to cost nothing.
@@ -40,6 +44,9 @@ pub(crate) async fn run(global: &Global, args: &UpArgs, out: &Out) -> Result {
         Some(directory) => Place::in_directory(directory),
         None => Place::of(global)?,
     };
+    if global.url.is_some() {
+        return Err(CliError::Usage("`windlass up` runs here, on a database; name it with --db or --data".to_owned()));
+    }
     let log = start_log(global, out);
     let store = place.make().await?;
     let service = start_service(store, global, args).await?;
@@ -50,16 +57,49 @@ pub(crate) async fn run(global: &Global, args: &UpArgs, out: &Out) -> Result {
     summary(&service, &watched?, started.elapsed(), &place, out).await
 }
 
-/// Runs the demo and shows what happens, until told to stop. Answers with the counts at the start.
+/// Where the API and the dashboard are.
+struct Served {
+    url: String,
+    link: String,
+    _serving: Abort,
+}
+
+/// Serves this machine, in the background.
+async fn serve(service: &JobService, place: &Place, args: &UpArgs) -> Result<Served> {
+    let mut config = Config::listen(args.listen.unwrap_or(LISTEN));
+    config.auth = Auth::Local;
+    config.environment = "local".to_owned();
+    let server = match crate::serve::bind(service, config.clone()).await {
+        // Somebody else has the usual port, perhaps another `up`; any other will do.
+        Err(error) if error.code() == "unavailable" && args.listen.is_none() => {
+            config.listen.set_port(0);
+            crate::serve::bind(service, config).await?
+        }
+        bound => bound?,
+    };
+    let url = format!("http://{}", server.address());
+    beside::announce(service, place, &url).await?;
+    let link = server.login_link().unwrap_or_else(|| url.clone());
+    // Ends with the process: whoever waits for an answer has seen the jobs end.
+    let _serving = Abort(tokio::spawn(server.run(std::future::pending())));
+    Ok(Served { url, link, _serving })
+}
+
+/// Serves, runs the demo and shows what happens, until told to stop. Answers with the counts at the start.
 async fn watch(service: &JobService, place: &Place, args: &UpArgs, log: LogLines, out: &Out) -> Result<Counts> {
     let before = service.operator(OperatorRight::assume()).counts().await?;
-    let _producing = (!args.no_demo).then(|| Producing(tokio::spawn(producer::produce(service.clone()))));
+    let served = serve(service, place, args).await?;
+    let _producing = (!args.no_demo).then(|| Abort(tokio::spawn(producer::produce(service.clone()))));
     let stop = stop_signal(args.for_seconds.map(Duration::from_secs));
     if out.is_terminal() && !out.wants_json() {
-        draw_until(stop, service, Screen::new(Picture::new(place, args, log), out)).await?;
+        draw_until(stop, service, Screen::new(Picture::new(place, &served.link, args, log), out)).await?;
     } else {
-        if !out.wants_json() {
-            out.line(format_args!("windlass {} on {}", env!("CARGO_PKG_VERSION"), place.describe()))?;
+        let Served { url, link, .. } = &served;
+        if out.wants_json() {
+            out.json(&serde_json::json!({ "database": place.describe(), "address": url, "login": link }))?;
+        } else {
+            out.line(format_args!("windlass {} on {} at {url}", env!("CARGO_PKG_VERSION"), place.describe()))?;
+            out.say(format_args!("see it in a browser: {link} (works once)"));
         }
         print_until(stop, service, out).await?;
     }
@@ -71,14 +111,15 @@ async fn start_service(store: Arc<dyn windlass::store::Store>, global: &Global, 
         config.shutdown_deadline = SHUTDOWN;
         config.grace = Duration::from_secs(1);
     });
-    let builder = if args.no_demo { builder.without_workers() } else { demo::register(builder) };
+    let builder = if args.no_demo { builder } else { demo::register(builder) };
+    let builder = windlass_server::webhooks::register(builder);
     Ok(with_keys(builder, global)?.start().await?)
 }
 
-/// Stops producing when dropped.
-struct Producing(JoinHandle<()>);
+/// Ends a task when dropped.
+struct Abort(JoinHandle<()>);
 
-impl Drop for Producing {
+impl Drop for Abort {
     fn drop(&mut self) {
         self.0.abort();
     }

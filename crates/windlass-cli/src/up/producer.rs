@@ -74,9 +74,9 @@ async fn submit_some(service: &JobService, step: u64) -> Result<(), Error> {
     }
     if step % 3 == 1 {
         let service_name = ["mail", "search", "payments"][number as usize % 3].to_owned();
-        // Most succeed at once, some after a retry or two. One at the start and then one a minute never does.
+        // Most succeed at once, some after a retry or two. One at the start and then three a minute never do.
         let failures = match rand::random_range(0..100) {
-            _ if step % 600 == 1 => 3,
+            _ if step % 200 == 1 => 3,
             0..70 => 0,
             70..92 => 1,
             _ => 2,

@@ -24,14 +24,16 @@ const WIDEST: usize = 110;
 /// What does not change while it runs.
 pub(super) struct Picture {
     database: String,
+    link: String,
     hint: String,
     concurrency: u16,
     log: LogLines,
 }
 
 impl Picture {
-    pub(super) fn new(place: &Place, args: &UpArgs, log: LogLines) -> Picture {
-        Picture { database: place.describe(), hint: hint(place), concurrency: args.concurrency, log }
+    pub(super) fn new(place: &Place, link: &str, args: &UpArgs, log: LogLines) -> Picture {
+        let (database, link) = (place.describe(), link.to_owned());
+        Picture { database, link, hint: hint(place), concurrency: args.concurrency, log }
     }
 }
 
@@ -39,16 +41,12 @@ impl Picture {
 fn hint(place: &Place) -> String {
     let default = Place::in_directory(std::path::Path::new(crate::connect::DATA_DIR));
     let db = if *place == default { String::new() } else { format!(" --db {}", place.describe()) };
-    let look = format!("From another terminal: windlass{db} --all-tenants list");
     match place {
-        Place::Sqlite(_) => format!(
-            "{look}\nLikewise show ID, why ID, dead list, stats, nodes, doctor: they only read the file.\n\
-             Commands that write (cancel, pause, dead replay, submit) need this stopped first."
-        ),
-        Place::Postgres(_) => {
-            format!("{look}\nLikewise show ID, why ID, cancel ID, pause handler demo.flaky, dead list, stats, doctor.")
-        }
         Place::Memory => "Everything is in memory and gone when this ends.".to_owned(),
+        _ => format!(
+            "From another terminal: windlass{db} --all-tenants list\n\
+             Likewise top, show ID, watch ID, cancel ID, failures list, dead replay --all, pause handler demo.flaky, doctor."
+        ),
     }
 }
 
@@ -132,6 +130,7 @@ impl<'a> Screen<'a> {
                 env!("CARGO_PKG_VERSION"),
                 self.picture.database
             ),
+            format!("{}  {}", dim("Dashboard, the link works once:"), self.picture.link),
             String::new(),
         ];
         lines.extend(self.counts(&seen.counts, width));

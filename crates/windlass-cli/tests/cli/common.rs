@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory with a database, and the binary to use on it.
+/// A directory, a database or a server, and the binary to use on it.
 pub(crate) struct Windlass {
     directory: TempDir,
-    url: String,
+    place: Vec<(&'static str, String)>,
 }
 
 /// How a command ended.
@@ -28,12 +28,18 @@ impl Windlass {
     pub(crate) fn new() -> Windlass {
         let directory = TempDir::new().expect("a temporary directory");
         let url = format!("sqlite:{}", directory.path().join("windlass.db").display());
-        Windlass { directory, url }
+        Windlass { directory, place: vec![("WINDLASS_DB", url)] }
     }
 
     /// A database on a server.
     pub(crate) fn on(url: String) -> Windlass {
-        Windlass { url, ..Windlass::new() }
+        Windlass { place: vec![("WINDLASS_DB", url)], ..Windlass::new() }
+    }
+
+    /// A Windlass server, with a key for it.
+    pub(crate) fn through(served: &Served, key: &str) -> Windlass {
+        let place = vec![("WINDLASS_URL", served.url.clone()), ("WINDLASS_API_KEY", key.to_owned())];
+        Windlass { place, ..Windlass::new() }
     }
 
     /// With jobs in it that the demo has left: ended ones, waiting ones and at least one dead letter.
@@ -65,7 +71,8 @@ impl Windlass {
     /// The command with this database, free of what the environment of the tests says.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = bare(args);
-        command.env("WINDLASS_DB", &self.url);
+        command.envs(self.place.iter().map(|(name, value)| (name, value)));
+        command.env("WINDLASS_CONFIG", self.path().join("profiles.toml"));
         command
     }
 
@@ -112,10 +119,60 @@ impl Windlass {
 
     /// Starts `up` in the background.
     pub(crate) fn up(&self, args: &[&str]) -> Up {
-        let mut command = self.command(&[&["up"], args].concat());
+        let mut command = self.command(&[&["up", "--listen", "127.0.0.1:0"], args].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("piped"));
         Up { child, lines }
+    }
+}
+
+/// A running `windlass serve`, ended when dropped.
+pub(crate) struct Served {
+    child: Child,
+    pub(crate) url: String,
+    /// What it said when it was ready.
+    pub(crate) said: Value,
+}
+
+impl Windlass {
+    /// Serves this database on a free port of this machine, and waits until it listens.
+    pub(crate) fn serve(&self, args: &[&str]) -> Served {
+        let args = [&["serve", "--listen", "127.0.0.1:0", "--json"], args].concat();
+        let mut child =
+            self.command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
+        let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line}"));
+        let url = said["address"].as_str().expect("an address").to_owned();
+        Served { child, url, said }
+    }
+
+    /// Makes an API key and answers its secret.
+    #[track_caller]
+    pub(crate) fn key(&self, args: &[&str]) -> String {
+        let made = self.json(&[&["api-key", "create", "test"], args].concat());
+        made["secret"].as_str().expect("a secret").to_owned()
+    }
+}
+
+impl Served {
+    /// Ends it in good order.
+    pub(crate) fn stop(mut self) -> i32 {
+        self.signal();
+        self.child.wait().expect("it ends").code().expect("it was not killed")
+    }
+
+    fn signal(&self) {
+        let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            self.signal();
+            let _ = self.child.wait();
+        }
     }
 }
 
@@ -126,6 +183,11 @@ pub(crate) fn bare(args: &[&str]) -> Command {
         .args(args)
         .stdin(Stdio::null())
         .env_remove("RUST_LOG")
+        .env_remove("WINDLASS_DB")
+        .env_remove("WINDLASS_URL")
+        .env_remove("WINDLASS_API_KEY")
+        .env_remove("WINDLASS_PROFILE")
+        .env("WINDLASS_CONFIG", "/nonexistent/windlass/profiles.toml")
         .env_remove("WINDLASS_TENANT")
         .env_remove("WINDLASS_KEYS")
         .env_remove("WINDLASS_KEY_FILE")
@@ -198,4 +260,13 @@ impl Up {
 pub(crate) fn count(line: &str, name: &str) -> u64 {
     let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     value.unwrap_or_else(|| panic!("no {name} in {line}")).parse().expect("a number")
+}
+
+/// Asks a server of this machine for a page and answers with all it said.
+pub(crate) fn http_get(host: &str, path: &str) -> String {
+    let mut connection = std::net::TcpStream::connect(host).expect("it listens");
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut answer = Vec::new();
+    std::io::Read::read_to_end(&mut connection, &mut answer).expect("it answers");
+    String::from_utf8_lossy(&answer).into_owned()
 }

@@ -104,11 +104,11 @@ impl State {
     }
 
     pub(super) fn dead_letters(&self) -> u64 {
-        let is_dead = |entry: &&Box<Entry>| match &entry.place {
+        let is_dead = |entry: &Entry| match &entry.place {
             Place::Ended(outcome) => outcome.status == Status::DeadLettered && outcome.replayed.is_none(),
             _ => false,
         };
-        self.jobs.values().filter(is_dead).take(DEAD_LETTERS_COUNTED).count() as u64
+        self.jobs.values().filter(|entry| is_dead(entry)).take(DEAD_LETTERS_COUNTED).count() as u64
     }
 
     pub(super) fn oldest_due(&self, now: Timestamp) -> Option<Duration> {

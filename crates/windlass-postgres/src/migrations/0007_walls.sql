@@ -248,6 +248,7 @@ begin
         on windlass.api_key to windlass_app;
     grant select on windlass.activity to windlass_app;
     revoke execute on all functions in schema windlass from public;
+    grant execute on function windlass.backlog(uuid, bigint, bigint, bigint) to windlass_app;
     grant execute on function windlass.tenant(), windlass.is_own(bigint), windlass.check_own(bigint),
         windlass.own_running(bigint[]), windlass.own_deltas(), windlass.running(bigint[]), windlass.deltas(uuid)
         to windlass_app;

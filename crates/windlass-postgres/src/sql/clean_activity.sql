@@ -1,2 +1,2 @@
--- Remove buckets whose time is over. Function windlass.clean_activity, migration 11; activity_at.
+-- Remove buckets whose time is over. Function windlass.clean_activity, migration 13; activity_at.
 select windlass.clean_activity($1, $2, $3)

@@ -1,5 +1,5 @@
 -- How the database is, in one row. The oldest due job is looked for at the heads of lines (ready_claim, stepping from line to
--- line) and among scheduled ones that nobody has promoted (scheduled_due).
+-- line) and among scheduled ones that nobody has promoted (scheduled_due; the time is read once, so that the index is used).
 with recursive line as (
     (select queue, rank, first from windlass.ready order by queue, rank, position, first limit 1)
     union all
@@ -12,7 +12,7 @@ head as (
     from line l
     cross join lateral (select run_at, created_at from windlass.job where job.id = l.first offset 0) j
     union all
-    (select run_at from windlass.scheduled where run_at <= clock_timestamp() order by run_at, id limit 1))
+    (select run_at from windlass.scheduled where run_at <= (select clock_timestamp()) order by run_at, id limit 1))
 select (select coalesce(sum(t.n_dead_tup), 0)::bigint from pg_stat_user_tables t where t.schemaname = 'windlass'
         and t.relname in ('ready', 'scheduled', 'gated', 'lease', 'key_holder')) as dead_rows,
        pg_notification_queue_usage()::float8 as notify_use,

@@ -7,12 +7,12 @@
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
+use windlass_core::store::PauseTarget;
 use windlass_core::text::{parse_duration, parse_time};
 use windlass_core::{
-    BulkAction, BulkId, BulkOptions, Edit, Error, JobFilter, JobId, NewApiKey, NewWebhook, OperatorRight, Payload, Priority,
-    Quota, Right, Rights, SecurityContext, Start, Status, SubmitOptions, SubmitRate, TenantId,
+    BulkAction, BulkId, BulkOptions, Edit, Error, JobFilter, JobId, NewApiKey, NewWebhook, OperatorRight, Payload,
+    Priority, Quota, Right, Rights, SecurityContext, Start, Status, SubmitOptions, SubmitRate, TenantId,
 };
-use windlass_core::store::PauseTarget;
 
 use super::ask::{self, Ask, Fields, Form};
 use super::did::Did;
@@ -126,7 +126,9 @@ fn start(form: &Fields) -> Result<Option<Start>, Problem> {
 }
 
 fn priority(form: &Fields) -> Result<Option<Priority>, Problem> {
-    let read = |text: &str| Priority::parse(text).ok_or_else(|| Problem::invalid("priority", "is critical, high, normal, low or a number"));
+    let read = |text: &str| {
+        Priority::parse(text).ok_or_else(|| Problem::invalid("priority", "is critical, high, normal, low or a number"))
+    };
     form.given("priority").map(read).transpose()
 }
 
@@ -187,7 +189,14 @@ async fn changed_input(ask: &Ask, ctx: &SecurityContext, id: JobId, form: &Field
 }
 
 /// The form again, as it was filled in, with what was wrong.
-async fn change_again(ask: &Ask, ctx: &SecurityContext, id: JobId, form: &Fields, is_clone: bool, problem: Problem) -> Answer {
+async fn change_again(
+    ask: &Ask,
+    ctx: &SecurityContext,
+    id: JobId,
+    form: &Fields,
+    is_clone: bool,
+    problem: Problem,
+) -> Answer {
     if problem.status != 422 && problem.status != 409 {
         return Err(problem);
     }
@@ -237,12 +246,14 @@ async fn submitted(ask: &Ask, form: &Fields) -> Result<(JobId, Did), Problem> {
     options.idempotency_key = form.given("idempotency_key").map(str::to_owned);
     options.ordering_key = form.given("ordering_key").map(str::to_owned);
     options.queue = form.given("queue").map(str::to_owned);
-    options.tags = form.get("tags").split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect();
+    options.tags =
+        form.get("tags").split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect();
     if let Some(timeout) = form.given("timeout") {
         options = options.timeout(parse_duration(timeout).map_err(|message| Problem::invalid("timeout", message))?);
     }
     let payload = input(ask, form)?.unwrap_or_else(Payload::null);
-    let (_, answers) = ask.app.service.submit_payloads(&ctx, form.get("handler"), vec![Ok(payload)], options, false).await?;
+    let (_, answers) =
+        ask.app.service.submit_payloads(&ctx, form.get("handler"), vec![Ok(payload)], options, false).await?;
     let answer = answers.into_iter().next().ok_or_else(Problem::internal)??;
     Ok((answer.id, if answer.duplicate { Did::Duplicate } else { Did::Submitted }))
 }
@@ -284,7 +295,8 @@ pub(crate) async fn bulk(ask: Ask, Form(form): Form) -> Answer {
         return Ok(question);
     }
     let action = bulk_action(&form)?;
-    let chosen: Vec<JobId> = form.all("id").iter().filter_map(|id| id.parse().ok()).take(windlass_core::Page::MAX).collect();
+    let chosen: Vec<JobId> =
+        form.all("id").iter().filter_map(|id| id.parse().ok()).take(windlass_core::Page::MAX).collect();
     if !chosen.is_empty() {
         let mut done = 0;
         for id in chosen {
@@ -295,7 +307,8 @@ pub(crate) async fn bulk(ask: Ask, Form(form): Form) -> Answer {
     let filter = ask.filter(form.get("q"))?;
     let cap = form.number("cap")?.unwrap_or(BulkOptions::default().cap);
     // Nothing is done to more jobs than the user has seen counted.
-    let expected: u64 = form.number("expected")?.ok_or_else(|| Problem::invalid("expected", "look at the preview first"))?;
+    let expected: u64 =
+        form.number("expected")?.ok_or_else(|| Problem::invalid("expected", "look at the preview first"))?;
     let mut options = BulkOptions::default().cap(cap.min(usize::try_from(expected).unwrap_or(usize::MAX)).max(1));
     if let Some(rate) = form.number("per_second")? {
         options = options.per_second(rate);

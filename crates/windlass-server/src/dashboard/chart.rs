@@ -1,4 +1,4 @@
-//! Charts as SVG, drawn on the server: lines, stacked areas, bars, sparklines, and the lifeline of a job. Pure. Colours
+//! Charts as SVG, drawn on the server: lines, stacked areas, bars, and the lifeline of a job. Pure. Colours
 //! come from the stylesheet by class, sizes from the page around them: nothing here carries a style.
 //!
 //! The plot is stretched to its box (`preserveAspectRatio="none"`), so labels are HTML around it and never distorted.
@@ -289,22 +289,6 @@ impl Chart {
     }
 }
 
-/// A small line without axes, for a row of a table.
-pub(crate) fn sparkline(values: &[f64], class: &str, label: &str) -> Markup {
-    const TALL: f64 = 20.0;
-    let top = values.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let step = WIDTH / values.len().saturating_sub(1).max(1) as f64;
-    let place = |(index, value): (usize, &f64)| {
-        (step * index as f64, TALL - 1.0 - (TALL - 2.0) * (value / top).clamp(0.0, 1.0))
-    };
-    let points: Vec<(f64, f64)> = values.iter().enumerate().map(place).collect();
-    html! {
-        svg.spark viewBox={ "0 0 " (WIDTH) " " (TALL) } preserveAspectRatio="none" role="img" aria-label=(label) {
-            @if points.len() > 1 { path class={ "line " (class) } d=(line_through(&points)) {} }
-        }
-    }
-}
-
 /// One stretch of a job's life.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stretch {
@@ -448,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_millisecond_beside_an_hour_can_still_be_seen() {
-        let at = |ms| Timestamp::from_millis(1_800_000_000_000 + ms);
+        let at = |ms: i64| Timestamp::from_millis(1_800_000_000_000 + ms);
         let stretch = |from, to| Stretch { from: at(from), to: at(to), class: "s-running", what: "ran".into() };
         let html = lifeline(&[stretch(0, 1), stretch(1, 3_600_001)]).into_string();
         let first = html.split("width=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a width");

@@ -167,7 +167,21 @@ fn columns(ask: &Ask) -> String {
 fn suggestions(handlers: &[String], with_status: bool) -> Vec<String> {
     let statuses = Status::ALL.iter().filter(|_| with_status).map(|status| format!("status:{status}"));
     let handlers = handlers.iter().map(|handler| super::urls::term("handler", handler));
-    let others = ["tag:", "error:", "key:", "queue:", "priority:high", "created>1h", "created<1d", "correlation:", "batch:", "node:", "tenant:", "signature:", "input."];
+    let others = [
+        "tag:",
+        "error:",
+        "key:",
+        "queue:",
+        "priority:high",
+        "created>1h",
+        "created<1d",
+        "correlation:",
+        "batch:",
+        "node:",
+        "tenant:",
+        "signature:",
+        "input.",
+    ];
     statuses.chain(handlers).chain(others.map(str::to_owned)).collect()
 }
 
@@ -210,7 +224,12 @@ pub(crate) async fn failures(ask: Ask) -> Answer {
         Ok(filter) => (ask.failures(&filter, GROUPS).await?, None),
         Err(problem) => (Vec::new(), Some(what_is_wrong(&problem))),
     };
-    let page = failures::Failures { filter: text, problem, groups: groups.into_iter().map(failures::Group::from).collect(), suggestions: suggestions(&handlers, false) };
+    let page = failures::Failures {
+        filter: text,
+        problem,
+        groups: groups.into_iter().map(failures::Group::from).collect(),
+        suggestions: suggestions(&handlers, false),
+    };
     Ok(failures::page(&ask.shell(&pauses), &page))
 }
 
@@ -257,7 +276,16 @@ pub(crate) async fn job(ask: Ask, PathJob(id): PathJob) -> Answer {
         },
     };
     let json = serde_json::to_string(&crate::model::Job::from(record.clone())).map_err(|_| Problem::internal())?;
-    let page = job::Job { commands: commands(&ask, id), logs_dropped: dropped(&logs), logs: logs.into_iter().map(job::LogRow::from).collect(), record, history, why, input, json };
+    let page = job::Job {
+        commands: commands(&ask, id),
+        logs_dropped: dropped(&logs),
+        logs: logs.into_iter().map(job::LogRow::from).collect(),
+        record,
+        history,
+        why,
+        input,
+        json,
+    };
     Ok(job::page(&ask.shell(&pauses), &page))
 }
 
@@ -369,7 +397,10 @@ pub(crate) async fn bulk_progress(ask: Ask, PathJob(id): PathJob) -> Answer {
         failed: progress.failed,
         skipped: progress.skipped,
         total: progress.total,
-        state: serde_json::to_value(progress.state).ok().and_then(|state| state.as_str().map(str::to_owned)).unwrap_or_default(),
+        state: serde_json::to_value(progress.state)
+            .ok()
+            .and_then(|state| state.as_str().map(str::to_owned))
+            .unwrap_or_default(),
         error: progress.error,
     };
     Ok(bulk::running(&ask.frame().await?, &page))
@@ -377,10 +408,14 @@ pub(crate) async fn bulk_progress(ask: Ask, PathJob(id): PathJob) -> Answer {
 
 /// The handlers.
 pub(crate) async fn handlers(ask: Ask) -> Answer {
-    let (nodes, backlog, activity, pauses) = tokio::try_join!(ask.nodes(), ask.backlog(), ask.activity(RATES), ask.pauses())?;
+    let (nodes, backlog, activity, pauses) =
+        tokio::try_join!(ask.nodes(), ask.backlog(), ask.activity(RATES), ask.pauses())?;
     let mut rows: BTreeMap<String, handlers::Handler> = BTreeMap::new();
     let row = |rows: &mut BTreeMap<String, handlers::Handler>, name: &str, fill: &dyn Fn(&mut handlers::Handler)| {
-        fill(rows.entry(name.to_owned()).or_insert_with(|| handlers::Handler { name: name.to_owned(), ..Default::default() }));
+        fill(
+            rows.entry(name.to_owned())
+                .or_insert_with(|| handlers::Handler { name: name.to_owned(), ..Default::default() }),
+        );
     };
     for handler in nodes.iter().flat_map(|node| &node.info.handlers) {
         row(&mut rows, handler, &|row| {
@@ -433,7 +468,8 @@ pub(crate) async fn tenants(ask: Ask) -> Answer {
 /// The nodes.
 pub(crate) async fn nodes(ask: Ask) -> Answer {
     let (nodes, pauses) = tokio::try_join!(ask.nodes(), ask.pauses())?;
-    let page = nodes::Nodes { nodes, lease: ask.app.service.config().lease, version: env!("CARGO_PKG_VERSION").to_owned() };
+    let page =
+        nodes::Nodes { nodes, lease: ask.app.service.config().lease, version: env!("CARGO_PKG_VERSION").to_owned() };
     Ok(nodes::page(&ask.shell(&pauses), &page))
 }
 

@@ -88,16 +88,6 @@ pub(crate) fn problem(message: &str) -> Markup {
     html! { p.banner.bad role="alert" { (icon("failures")) span { (message) } } }
 }
 
-/// A box with a heading.
-pub(crate) fn panel(title: &str, aside: Markup, content: Markup) -> Markup {
-    html! {
-        section.panel {
-            header.panel-head { h2 { (title) } div.panel-aside { (aside) } }
-            (content)
-        }
-    }
-}
-
 /// How much of a limit is used.
 pub(crate) fn meter(used: u64, limit: Option<u64>, write: impl Fn(u64) -> String) -> Markup {
     html! {

@@ -250,3 +250,38 @@ pub(crate) async fn keys_are_made_used_and_revoked(rig: &Rig) {
     };
     tokio::time::timeout(std::time::Duration::from_secs(5), gone).await.expect("refused within 5 seconds");
 }
+
+/// OPS-6, BEY-7 over HTTP.
+pub(crate) async fn costs_and_logs_are_kept_with_a_job(rig: &Rig) {
+    let id = rig.submit("talks", json!(null), json!({})).await;
+    rig.wait_for(&id, "succeeded").await;
+    let logs = rig.get(&format!("/jobs/{id}/logs")).await;
+    assert_eq!(logs.body["lines"][0]["message"], "hello from the job", "{logs:?}");
+    let none = rig.get(&format!("/jobs/{id}/logs?after=1")).await;
+    assert_eq!(none.body["lines"].as_array().map(Vec::len), Some(0));
+    let later = rig.post(&format!("/jobs/{id}/cost"), json!({ "cents": 7 })).await;
+    assert_eq!(later.status, 204, "{later:?}");
+    rig.post(&format!("/jobs/{id}/cost"), json!({})).await.is_problem(422, "invalid_input");
+    let usage = rig.get("/usage").await;
+    let row = &usage.body["usage"][0];
+    assert_eq!((&row["handler"], &row["cents"], &row["units"]), (&json!("talks"), &json!(12), &json!(2)), "{usage:?}");
+    let events = async {
+        loop {
+            let events = rig.get("/usage/events").await;
+            if events.body["events"].as_array().is_some_and(|events| events.len() == 2) {
+                return events;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let events = tokio::time::timeout(crate::rig::SOON, events).await.expect("both costs are told");
+    let last = events.body["events"][1]["sequence"].as_u64().expect("a sequence");
+    let after = rig.get(&format!("/usage/events?after={last}")).await;
+    assert_eq!(after.body["events"].as_array().map(Vec::len), Some(0));
+    let foreign = Answer::of(rig.ask_as(&rig.other, Method::GET, "/usage")).await;
+    assert_eq!(foreign.body["usage"].as_array().map(Vec::len), Some(0));
+    rig.get("/usage?from=yesterday").await.is_problem(422, "invalid_input");
+    let activity = rig.get("/activity?span=5m").await;
+    assert!(activity.body["points"].as_array().is_some_and(|points| points.len() > 10), "{activity:?}");
+    rig.get("/activity?span=1y").await.is_problem(422, "invalid_input");
+}

@@ -98,7 +98,7 @@ async fn send(rig: &Rig, key: &str, (method, path): &(String, String)) -> Answer
         request = request.json(&json!({}));
     }
     let response = request.send().await.expect("an answer");
-    match response.headers()["content-type"].to_str().is_ok_and(|kind| kind == "text/event-stream") {
+    match response.headers().get("content-type").is_some_and(|kind| kind == "text/event-stream") {
         // A stream that is open is an answer; its events never end.
         true => Answer { status: 200, headers: response.headers().clone(), body: Value::Null },
         false => Answer::read(response).await,

@@ -90,6 +90,24 @@ pub(crate) async fn a_job_is_followed_to_its_end(rig: &Rig) {
     Answer::of(bad).await.is_problem(422, "invalid_input");
 }
 
+/// OPS-8: every change of status on any node, by one stream that goes on where it was left.
+pub(crate) async fn status_events_are_followed_and_resumed(rig: &Rig) {
+    let mut stream = Stream::open(rig, "/events?status=succeeded&handler_id=echo", None).await;
+    let first = rig.submit("echo", json!(1), json!({})).await;
+    let foreign = rig.ask_as(&rig.other, Method::POST, "/jobs").json(&json!({ "handler": "echo", "input": 1 }));
+    assert_eq!(Answer::of(foreign).await.status, 201);
+    let event = stream.next().await.expect("it goes on");
+    assert_eq!((event.name.as_str(), &event.data["job"]), ("job", &json!(first)), "{event:?}");
+    assert_eq!((&event.data["status"], &event.data["handler"]), (&json!("succeeded"), &json!("echo")));
+    let seen = event.id.expect("an id");
+    drop(stream);
+    let second = rig.submit("echo", json!(2), json!({})).await;
+    rig.wait_for(&second, "succeeded").await;
+    let mut stream = Stream::open(rig, "/events?status=succeeded&handler_id=echo", Some(seen)).await;
+    let event = stream.next().await.expect("it goes on");
+    assert_eq!(event.data["job"], second.as_str(), "what happened in between is told, and nothing twice or of others");
+}
+
 /// A server that ends closes its streams in good order, and at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_ends_its_streams_cleanly() {

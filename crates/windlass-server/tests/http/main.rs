@@ -5,6 +5,7 @@
 mod acting;
 mod bad_input;
 mod doors;
+mod hooks;
 mod inventory;
 mod jobs;
 mod live;
@@ -57,5 +58,8 @@ on_every_store! {
     acting::a_tick_runs_what_is_ready,
     acting::keys_are_made_used_and_revoked,
     live::a_job_is_followed_to_its_end,
+    live::status_events_are_followed_and_resumed,
+    hooks::a_webhook_is_told_signed_and_again_until_it_answers,
+    acting::costs_and_logs_are_kept_with_a_job,
     bad_input::bad_input_is_refused_and_writes_nothing,
 }

@@ -12,7 +12,7 @@ use windlass::store::Store;
 use windlass::{
     JobContext, JobError, JobService, NewApiKey, OperatorRight, RetryPolicy, Right, Rights, SecurityContext, TenantId,
 };
-use windlass_server::{Config, Server};
+use windlass_server::{Config, Egress, Server, webhooks};
 use windlass_testkit::servers::{PostgresOptions, PostgresServer};
 
 /// Where the jobs of a rig are kept.
@@ -70,8 +70,10 @@ impl Rig {
                 windlass::open(&server.url(&name)).await.expect("a store")
             }
         };
-        let service = handlers(JobService::builder(store)).start().await.expect("a service");
+        let builder = webhooks::register_with(handlers(JobService::builder(store)), Egress::anywhere());
+        let service = builder.start().await.expect("a service");
         let mut config = Config::listen(([127, 0, 0, 1], 0).into());
+        config.webhook_egress = Egress::anywhere();
         change(&mut config);
         let server = Server::bind(service.clone(), config).await.expect("a free port");
         let url = format!("http://{}", server.address());
@@ -233,6 +235,11 @@ fn handlers(builder: windlass::Builder) -> windlass::Builder {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             Ok::<_, JobError>(Value::from(percent))
+        })
+        .function("talks", (), async |(), ctx: JobContext, _: Value| {
+            ctx.log(windlass::LogLevel::Info, "hello from the job");
+            ctx.record_cost(windlass::Cost::new(5, 2));
+            Ok::<_, JobError>(Value::Null)
         })
         .remote_handler("elsewhere")
 }

@@ -191,3 +191,56 @@ async fn unsafe_issuers_are_refused_at_the_start() {
     }
     service.shutdown().await;
 }
+
+/// S13: a set by address is fetched when a key is unknown, and not again for every token that invents one; a set that is
+/// too large, or somewhere else, is not taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_by_address_is_fetched_rarely_and_within_bounds() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let key = EncodingKey::from_ec_pem(EC_KEY.as_bytes()).expect("a key");
+    let mut jwk = Jwk::from_encoding_key(&key, Algorithm::ES256).expect("a public key");
+    jwk.common.key_id = Some("key-1".to_owned());
+    let set = serde_json::to_string(&JwkSet { keys: vec![jwk] }).expect("a set");
+    let huge = format!("{}{}", " ".repeat(256 * 1024), set);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let good = set.clone();
+    let router = axum::Router::new()
+        .route(
+            "/good",
+            axum::routing::get(async move || {
+                counter.fetch_add(1, Ordering::Relaxed);
+                good
+            }),
+        )
+        .route("/huge", axum::routing::get(async move || huge))
+        .route("/moved", axum::routing::get(async || axum::response::Redirect::temporary("/good")))
+        .route("/slow", axum::routing::get(std::future::pending::<String>));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    tokio::spawn(axum::serve(listener, router).into_future());
+    let signed = |kid: &str| {
+        let mut header = Header::new(Algorithm::ES256);
+        header.kid = Some(kid.to_owned());
+        encode(&header, &claims(), &key).expect("a token")
+    };
+    for (path, expected) in [("good", 200), ("huge", 401), ("moved", 401), ("slow", 401)] {
+        let keys = JwtKeys::Url(format!("{url}/{path}"));
+        let rig = Rig::with(Where::Memory, |server| {
+            server.jwt = vec![JwtConfig::new("https://id.example", "windlass", &["ES256"], keys)];
+            server.allow_private_jwks = true;
+            server.limits.failures = 10_000;
+        })
+        .await;
+        assert_eq!(me(&rig, &signed("key-1")).await.status, expected, "{path}");
+        if path == "good" {
+            for n in 0..20 {
+                me(&rig, &signed(&format!("invented-{n}"))).await.is_problem(401, "unauthorized");
+            }
+            assert_eq!(me(&rig, &signed("key-1")).await.status, 200);
+            assert_eq!(asked.load(Ordering::Relaxed), 1, "once a minute at most");
+        }
+    }
+}

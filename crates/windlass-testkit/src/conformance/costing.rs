@@ -103,7 +103,7 @@ pub(super) async fn a_reader_of_usage_events_misses_none(rig: Rig) {
     const EACH: usize = 25;
     let since = rig.now().await;
     let handlers = ["a", "b", "c", "d"];
-    let job = |n: usize| rig.job().handler(handlers[n % 4]).tenant(if n % 3 == 0 { A } else { B });
+    let job = |n: usize| rig.job().handler(handlers[n % 4]).tenant(if n.is_multiple_of(3) { A } else { B });
     rig.submit_all((0..WRITERS * EACH).map(job).collect()).await;
     let mut batches = Vec::new();
     for _ in 0..WRITERS {

@@ -44,12 +44,27 @@ pub(crate) struct Choice {
 
 /// All of them.
 pub(crate) const CHOICES: [Choice; 6] = [
-    Choice { name: "replay", label: "Replay", what: "Puts dead letters back to work, with a clean count of attempts.", is_final: false },
+    Choice {
+        name: "replay",
+        label: "Replay",
+        what: "Puts dead letters back to work, with a clean count of attempts.",
+        is_final: false,
+    },
     Choice { name: "retry", label: "Retry", what: "Runs retrying jobs now and replays dead letters.", is_final: false },
     Choice { name: "run_now", label: "Run now", what: "Starts scheduled and retrying jobs now.", is_final: false },
     Choice { name: "reprioritise", label: "Change the priority", what: "Of jobs that wait.", is_final: false },
-    Choice { name: "cancel", label: "Cancel", what: "Ends jobs that wait, and asks running ones to stop.", is_final: true },
-    Choice { name: "purge", label: "Purge", what: "Removes ended jobs for good, with their history, input and result.", is_final: true },
+    Choice {
+        name: "cancel",
+        label: "Cancel",
+        what: "Ends jobs that wait, and asks running ones to stop.",
+        is_final: true,
+    },
+    Choice {
+        name: "purge",
+        label: "Purge",
+        what: "Removes ended jobs for good, with their history, input and result.",
+        is_final: true,
+    },
 ];
 
 /// The preview.
@@ -89,7 +104,13 @@ pub(crate) fn preview(shell: &Shell, preview: &Preview) -> Markup {
             @if let Some(choice) = choice.filter(|_| preview.jobs > 0) { (go(shell, preview, choice)) }
         }
     };
-    shell.page(Page { place: Place::Elsewhere, title: "Act on many jobs", aside: html! {}, content, live: Live::default() })
+    shell.page(Page {
+        place: Place::Elsewhere,
+        title: "Act on many jobs",
+        aside: html! {},
+        content,
+        live: Live::default(),
+    })
 }
 
 fn go(shell: &Shell, preview: &Preview, choice: &Choice) -> Markup {

@@ -589,7 +589,7 @@ mod tests {
 
     #[test]
     fn a_life_is_waiting_and_running_in_turn() {
-        let at = |secs| NOW - Duration::from_secs(100 - secs);
+        let at = |secs: u64| NOW - Duration::from_secs(100 - secs);
         let mut job = record(Status::Succeeded);
         job.finished_at = Some(at(60));
         let mut failed = HistoryEntry::new(at(15), Status::Retrying, 1);

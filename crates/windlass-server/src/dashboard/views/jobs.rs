@@ -153,7 +153,11 @@ fn pager(shell: &Shell, path: &str, list: &Jobs) -> Markup {
 fn nothing(shell: &Shell, list: &Jobs) -> Markup {
     let all = shell.urls.query("/jobs", &[("cols", &list.columns)]);
     match (list.filter.trim().is_empty(), list.is_later) {
-        _ if list.next.is_some() => parts::empty("search", "None so far", html! { "The newest jobs have been looked at, and none passes. Older ones may." }),
+        _ if list.next.is_some() => parts::empty(
+            "search",
+            "None so far",
+            html! { "The newest jobs have been looked at, and none passes. Older ones may." },
+        ),
         (_, true) => parts::empty("jobs", "No older jobs", html! { "This is the end of the list." }),
         (false, _) => parts::empty(
             "search",

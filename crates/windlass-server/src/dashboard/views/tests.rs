@@ -714,4 +714,3 @@ const ATTRIBUTES: [&str; 62] = [
     "size",
     "abbr",
 ];
-

@@ -1,0 +1,159 @@
+//! `windlass top`: the whole on a terminal. Looks at a database or a server now and then, draws what it saw, and carries
+//! out what is typed. Called by `commands::run`. What a key means is decided in `app`, how it looks in `view`.
+
+mod app;
+mod view;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use tokio::sync::{Notify, mpsc};
+use windlass::{JobFilter, Page, Status};
+
+use crate::args::{Global, TopArgs};
+use crate::backend::Backend;
+use crate::error::{CliError, Result};
+use crate::output::Out;
+use crate::top::app::{App, Deed, Detail, Doing, Seen};
+
+/// Keys that may wait to be looked at; who types faster than this leans on the keyboard.
+const KEYS_WAITING: usize = 64;
+/// How long the thread that reads keys looks before it asks whether it is still wanted.
+const KEY_WAIT: Duration = Duration::from_millis(100);
+/// Looking more often than this costs the store more than it shows.
+const SOONEST: Duration = Duration::from_millis(100);
+/// Running jobs, recent jobs and groups of failures that are read: more than a screen shows.
+const JOBS: usize = 100;
+const GROUPS: usize = 50;
+
+/// Runs until it is left.
+pub(crate) async fn run(global: &Global, backend: &Arc<dyn Backend>, args: &TopArgs, out: &Out) -> Result {
+    if !out.is_terminal() || out.wants_json() {
+        let message = "`windlass top` draws on a terminal; for programs there are `stats --json` and `events --follow`";
+        return Err(CliError::Usage(message.to_owned()));
+    }
+    // A place that cannot be reached is told in words, not on a screen that is gone at once.
+    let first = look(&**backend).await?;
+    let mut screen = Screen::open()?;
+    let app = App::new(backend.describe(), global.all_tenants, out.has_color(), first);
+    drive(&mut screen, app, backend, args.every.max(SOONEST)).await
+}
+
+/// The terminal, given back when dropped.
+struct Screen {
+    terminal: ratatui::DefaultTerminal,
+    keys: mpsc::Receiver<Event>,
+}
+
+impl Screen {
+    fn open() -> Result<Screen> {
+        let terminal = ratatui::try_init()?;
+        let (sender, keys) = mpsc::channel(KEYS_WAITING);
+        // A thread, because the terminal can only be read by waiting.
+        std::thread::spawn(move || {
+            while !sender.is_closed() {
+                match event::poll(KEY_WAIT) {
+                    Ok(false) => {}
+                    Ok(true) => match event::read() {
+                        // A full channel drops the key: whoever types sees that nothing happened.
+                        Ok(event) => drop(sender.try_send(event)),
+                        Err(_) => return,
+                    },
+                    Err(_) => return,
+                }
+            }
+        });
+        Ok(Screen { terminal, keys })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Draws, and waits for whatever comes next: a key, a look, or the end of what was asked for.
+async fn drive(screen: &mut Screen, mut app: App, backend: &Arc<dyn Backend>, every: Duration) -> Result {
+    let wanted = Arc::new(Notify::new());
+    let mut looks = looking(backend.clone(), every, wanted.clone());
+    let (done, mut deeds) = mpsc::channel::<Deed>(1);
+    loop {
+        screen.terminal.draw(|frame| view::draw(frame, &mut app))?;
+        tokio::select! {
+            Some(event) = screen.keys.recv() => {
+                let Event::Key(key @ KeyEvent { kind: KeyEventKind::Press | KeyEventKind::Repeat, .. }) = event else {
+                    continue;
+                };
+                match app.key(key) {
+                    Doing::Nothing => {}
+                    Doing::Leave => return Ok(()),
+                    Doing::Look => wanted.notify_one(),
+                    Doing::Ask(asked) => {
+                        let (backend, done) = (backend.clone(), done.clone());
+                        tokio::spawn(async move {
+                            let deed = carry_out(&*backend, asked).await;
+                            let _ = done.send(deed).await;
+                        });
+                    }
+                }
+            }
+            Some(seen) = looks.recv() => app.saw(seen),
+            Some(deed) = deeds.recv() => {
+                app.did(deed);
+                wanted.notify_one();
+            }
+            () = crate::up::asked_to_stop() => return Ok(()),
+        }
+    }
+}
+
+/// Looks again and again, in the background: a slow store must not make keys slow.
+fn looking(backend: Arc<dyn Backend>, every: Duration, wanted: Arc<Notify>) -> mpsc::Receiver<Result<Seen>> {
+    let (sender, looks) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(every) => {}
+                () = wanted.notified() => {}
+            }
+            if sender.send(look(&*backend).await).await.is_err() {
+                return;
+            }
+        }
+    });
+    looks
+}
+
+/// Everything the screen shows, in one look.
+async fn look(backend: &dyn Backend) -> Result<Seen> {
+    let running = JobFilter::all().status(Status::Running);
+    let (counts, running, recent, nodes) = tokio::try_join!(
+        backend.counts(),
+        backend.list(&running, Page::first(JOBS)),
+        async { backend.list(&JobFilter::all(), Page::first(JOBS)).await },
+        async { Ok(backend.nodes().await.unwrap_or_default()) },
+    )?;
+    // Not everyone may see these, and none of them is worth an empty screen.
+    let failures = backend.failures(&JobFilter::all(), GROUPS).await.unwrap_or_default();
+    let backlog = backend.backlog().await.unwrap_or_default();
+    let now = backend.now().await?;
+    Ok(Seen { at: Instant::now(), now, counts, running, recent, failures, nodes, backlog })
+}
+
+async fn carry_out(backend: &dyn Backend, asked: app::Asked) -> Deed {
+    match asked {
+        app::Asked::Cancel(id) => {
+            Deed::Said(backend.cancel(id, "canceled").await.map(|_| format!("{id} is canceled or asked to stop")))
+        }
+        app::Asked::Retry(id) => Deed::Said(backend.retry(id).await.map(|_| format!("{id} is tried again"))),
+        app::Asked::Show(id) => {
+            let detail = async {
+                let (job, why) = (backend.job(id).await?, backend.why(id).await?);
+                Ok(Detail { job, why: why.text().to_owned(), history: backend.history(id).await? })
+            };
+            Deed::Shown(detail.await.map(Box::new))
+        }
+    }
+}
