@@ -61,15 +61,20 @@ pub(crate) fn router(app: &App) -> Router {
     if app.config.dashboard {
         routes = routes.merge(crate::dashboard::router(app));
     }
+    let routes = answer_all(routes.with_state(app.clone()));
     let routes = match app.config.base_path.as_str() {
         "" => routes,
-        // A nested router has its first page at the base path without a slash; links and logins go to the one with it.
-        base if app.config.dashboard => {
-            Router::new().nest(base, routes).route(&format!("{base}/"), crate::dashboard::home(app))
-        }
-        base => Router::new().nest(base, routes),
+        // As a service, so that the base itself answers with and without a slash at its end.
+        base => answer_all(Router::new().nest_service(base, routes)),
     };
-    finish(app, routes.with_state(app.clone()))
+    finish(app, routes)
+}
+
+/// Says what is wrong with a request that no route is for.
+fn answer_all(routes: Router) -> Router {
+    routes.fallback(async || Problem::not_found("there is no such page or route")).method_not_allowed_fallback(async || {
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this route has other methods")
+    })
 }
 
 /// Metrics tell of all tenants; open only where nobody but this machine can ask, and only if configured so.
@@ -176,10 +181,6 @@ pub(crate) fn page(app: &App, need: Need, methods: MethodRouter<App>) -> MethodR
 /// What holds for every request, from the outside in.
 fn finish(app: &App, routes: Router) -> Router {
     routes
-        .fallback(async || Problem::not_found("there is no such page or route"))
-        .method_not_allowed_fallback(async || {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this route has other methods")
-        })
         .layer(DefaultBodyLimit::max(app.config.limits.body_bytes))
         .layer(from_fn_with_state(app.clone(), in_time))
         .layer(from_fn_with_state(app.clone(), small_head))

@@ -18,18 +18,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
 /// The width of a small laptop's window, and of a phone.
-pub const WIDE: Screen = Screen { width: 1280, height: 860, scale: 1.0, is_phone: false };
-pub const PHONE: Screen = Screen { width: 390, height: 844, scale: 2.0, is_phone: true };
+pub(crate) const WIDE: Screen = Screen { width: 1280, height: 860, scale: 1.0, is_phone: false };
+pub(crate) const PHONE: Screen = Screen { width: 390, height: 844, scale: 2.0, is_phone: true };
 
 #[derive(Clone, Copy)]
-pub struct Screen {
-    pub width: u32,
-    pub height: u32,
+pub(crate) struct Screen {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
     scale: f64,
     is_phone: bool,
 }
 
-pub struct Browser {
+pub(crate) struct Browser {
     client: Client,
     /// For what Chromium's driver offers beyond WebDriver.
     http: reqwest::Client,
@@ -39,7 +39,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let driver =
             tokio::task::spawn_blocking(ChromeDriver::start).await.expect("no panic").expect("a driver starts");
         let client = ClientBuilder::new(HttpConnector::new())
@@ -57,34 +57,34 @@ impl Browser {
     // ---- going
 
     /// Opens an address and waits until the page's script has run.
-    pub async fn goto(&self, url: &str) {
+    pub(crate) async fn goto(&self, url: &str) {
         self.open(url).await;
         self.ready().await;
     }
 
     /// Opens an address whose page has no script.
-    pub async fn open(&self, url: &str) {
+    pub(crate) async fn open(&self, url: &str) {
         self.client.goto(url).await.unwrap_or_else(|error| panic!("goto {url}: {error}"));
     }
 
     /// Waits until a page with the dashboard's script has run it.
-    pub async fn ready(&self) {
+    pub(crate) async fn ready(&self) {
         self.until("the page is ready", "document.documentElement.hasAttribute('data-ready')").await;
     }
 
-    pub async fn back(&self) {
+    pub(crate) async fn back(&self) {
         self.client.back().await.expect("go back");
     }
 
     /// The path and query of the address.
-    pub async fn here(&self) -> String {
+    pub(crate) async fn here(&self) -> String {
         let url = self.client.current_url().await.expect("the address");
         let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
         format!("{}{query}", url.path())
     }
 
     /// Waits until the path ends like this.
-    pub async fn arrive(&self, path: &str) {
+    pub(crate) async fn arrive(&self, path: &str) {
         self.until(
             &format!("arrival at {path}"),
             &format!(
@@ -95,17 +95,17 @@ impl Browser {
         .await;
     }
 
-    pub async fn forget_cookies(&self) {
+    pub(crate) async fn forget_cookies(&self) {
         self.client.delete_all_cookies().await.expect("forget the cookies");
     }
 
     /// What makes the browser known to the server whose page is open.
-    pub async fn cookies(&self) -> Vec<Cookie<'static>> {
+    pub(crate) async fn cookies(&self) -> Vec<Cookie<'static>> {
         self.client.get_all_cookies().await.expect("the cookies")
     }
 
     /// Only these, for the server whose page is open.
-    pub async fn set_cookies(&self, cookies: &[Cookie<'static>]) {
+    pub(crate) async fn set_cookies(&self, cookies: &[Cookie<'static>]) {
         self.forget_cookies().await;
         for cookie in cookies {
             self.client.add_cookie(cookie.clone()).await.expect("keep a cookie");
@@ -115,12 +115,12 @@ impl Browser {
     // ---- doing
 
     /// Clicks what is found. A page that renews itself may take the element away meanwhile; then it is looked for again.
-    pub async fn click(&self, css: &str) {
+    pub(crate) async fn click(&self, css: &str) {
         self.act(css, async |element| element.click().await.map(drop)).await;
     }
 
     /// Replaces what a field holds.
-    pub async fn fill(&self, css: &str, text: &str) {
+    pub(crate) async fn fill(&self, css: &str, text: &str) {
         self.act(css, async |element| {
             element.clear().await?;
             element.send_keys(text).await
@@ -129,26 +129,26 @@ impl Browser {
     }
 
     /// Chooses an entry of a list by its value.
-    pub async fn choose(&self, css: &str, value: &str) {
+    pub(crate) async fn choose(&self, css: &str, value: &str) {
         self.act(css, async |element| element.select_by_value(value).await.map(drop)).await;
     }
 
     /// Types keys as if nothing else were touched: into whatever has the focus.
-    pub async fn press(&self, keys: &str) {
+    pub(crate) async fn press(&self, keys: &str) {
         let focused = self.client.active_element().await.expect("something has the focus");
         focused.send_keys(keys).await.expect("press keys");
     }
 
-    pub async fn press_escape(&self) {
+    pub(crate) async fn press_escape(&self) {
         self.press(&char::from(Key::Escape).to_string()).await;
     }
 
-    pub async fn press_enter(&self) {
+    pub(crate) async fn press_enter(&self) {
         self.press(&char::from(Key::Enter).to_string()).await;
     }
 
     /// Presses a button that asks first, and says yes.
-    pub async fn click_and_confirm(&self, css: &str) {
+    pub(crate) async fn click_and_confirm(&self, css: &str) {
         self.click(css).await;
         self.until("the question", "document.querySelector('#confirm').open").await;
         self.click("#confirm-yes").await;
@@ -175,7 +175,7 @@ impl Browser {
     // ---- looking
 
     /// Waits until a JavaScript expression is truthy and answers its value.
-    pub async fn until(&self, what: &str, expression: &str) -> Value {
+    pub(crate) async fn until(&self, what: &str, expression: &str) -> Value {
         let script = format!("return {expression};");
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -192,25 +192,25 @@ impl Browser {
     }
 
     /// Waits until an element's text holds this.
-    pub async fn until_text(&self, css: &str, text: &str) {
+    pub(crate) async fn until_text(&self, css: &str, text: &str) {
         let expression = format!("document.querySelector({})?.textContent.includes({})", json!(css), json!(text));
         self.until(&format!("`{text}` in {css}"), &expression).await;
     }
 
     /// The value of a JavaScript expression.
-    pub async fn value(&self, expression: &str) -> Value {
+    pub(crate) async fn value(&self, expression: &str) -> Value {
         let script = format!("return {expression};");
         self.client.execute(&script, Vec::new()).await.unwrap_or_else(|error| panic!("{expression}: {error}"))
     }
 
     /// The text of an element, once there is one.
-    pub async fn text(&self, css: &str) -> String {
+    pub(crate) async fn text(&self, css: &str) -> String {
         let value = self.until(css, &format!("document.querySelector({})?.textContent", json!(css))).await;
         value.as_str().unwrap_or_default().trim().to_owned()
     }
 
     /// How far the page is wider than its window, in pixels; 0 when nothing has to be scrolled sideways.
-    pub async fn overflow(&self) -> i64 {
+    pub(crate) async fn overflow(&self) -> i64 {
         let width = self.value("document.documentElement.scrollWidth - document.documentElement.clientWidth").await;
         width.as_i64().unwrap_or_default().max(0)
     }
@@ -224,21 +224,21 @@ impl Browser {
     // ---- Chromium's own
 
     /// The size of the window, as pages see it.
-    pub async fn screen(&self, screen: Screen) {
+    pub(crate) async fn screen(&self, screen: Screen) {
         let Screen { width, height, scale, is_phone } = screen;
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": is_phone });
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
     /// Whether the system asks for dark colours.
-    pub async fn prefer_dark(&self, dark: bool) {
+    pub(crate) async fn prefer_dark(&self, dark: bool) {
         let value = if dark { "dark" } else { "light" };
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": value }] });
         self.devtools("Emulation.setEmulatedMedia", features).await;
     }
 
     /// A picture of the page, as long as it is but not longer than `most` pixels.
-    pub async fn picture(&self, screen: Screen, most: u32) -> Vec<u8> {
+    pub(crate) async fn picture(&self, screen: Screen, most: u32) -> Vec<u8> {
         use base64::Engine;
         let height = self.value("document.documentElement.scrollHeight").await.as_u64().unwrap_or(0) as u32;
         let height = height.clamp(screen.height, most);
@@ -250,13 +250,15 @@ impl Browser {
     }
 
     /// What the console has said since this was asked last: errors, warnings and refusals of the content policy.
-    pub async fn console(&self) -> Vec<String> {
+    pub(crate) async fn console(&self) -> Vec<String> {
         let entries = self.log("browser").await;
-        entries.iter().filter_map(|entry| entry["message"].as_str().map(str::to_owned)).collect()
+        // Hints for who writes pages are of a lower level.
+        let entries = entries.iter().filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING");
+        entries.filter_map(|entry| entry["message"].as_str().map(str::to_owned)).collect()
     }
 
     /// The addresses that pages have asked for since this was asked last.
-    pub async fn requests(&self) -> Vec<String> {
+    pub(crate) async fn requests(&self) -> Vec<String> {
         let events = self.log("performance").await;
         let asked = events.iter().filter_map(|entry| {
             let event: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;

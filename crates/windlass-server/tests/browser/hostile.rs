@@ -1,6 +1,8 @@
 //! Scenarios of attackers: markup in every text of a job (S15), requests from other sites (S16), and a key that may do
 //! less than its owner would like (S08).
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
@@ -28,7 +30,7 @@ const CORPUS: [&str; 12] = [
 ];
 
 /// S15: handlers, tags, errors, progress, keys, users and reasons are shown as the text they are.
-pub async fn text_of_jobs_is_shown_and_never_run(stage: &Stage) {
+pub(crate) async fn text_of_jobs_is_shown_and_never_run(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     let mut ids = Vec::new();
     for (index, text) in CORPUS.iter().enumerate() {
@@ -40,7 +42,9 @@ pub async fn text_of_jobs_is_shown_and_never_run(stage: &Stage) {
         site.until_status(*id, Status::DeadLettered).await;
     }
     let hostile = context().with_user(CORPUS[1]);
-    site.service.cancel(&hostile, ids[0].0, CORPUS[0]).await.expect("asked");
+    let waiting = SubmitOptions::new().tag("xss").delay(Duration::from_secs(3_600));
+    let canceled = site.submit("images.resize", json!({}), waiting).await;
+    site.service.cancel(&hostile, canceled, CORPUS[0]).await.expect("canceled");
     let target = windlass::store::PauseTarget::Handler(HOSTILE_HANDLERS[0].to_owned());
     site.service.pause(&hostile, &target, CORPUS[2]).await.expect("paused");
 
@@ -88,7 +92,7 @@ fn encode(text: &str) -> String {
 
 /// S16: a page of another site cannot make the browser act with the session, neither by a form nor by a request; not even
 /// one on another port of the same host, which browsers send cookies from.
-pub async fn another_site_cannot_act(stage: &Stage) {
+pub(crate) async fn another_site_cannot_act(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let port = listener.local_addr().expect("an address").port();
@@ -97,9 +101,7 @@ pub async fn another_site_cannot_act(stage: &Stage) {
     let serving = tokio::spawn(async move { axum::serve(listener, elsewhere).await });
 
     for host in ["127.0.0.1", "localhost"] {
-        let id = site
-            .submit("images.resize", json!({}), SubmitOptions::new().delay(std::time::Duration::from_secs(3_600)))
-            .await;
+        let id = site.submit("images.resize", json!({}), SubmitOptions::new().delay(Duration::from_secs(3_600))).await;
         for (path, body) in [(format!("/jobs/{id}/cancel"), "confirmed=1"), (format!("/api/v1/jobs/{id}/cancel"), "{}")]
         {
             browser.goto(&format!("http://{host}:{port}/")).await;
@@ -134,14 +136,15 @@ pub async fn another_site_cannot_act(stage: &Stage) {
 }
 
 /// S08: hiding a button is no authorisation; the server refuses what the page does not offer.
-pub async fn a_key_without_rights_sees_no_buttons_and_is_refused(stage: &Stage) {
+pub(crate) async fn a_key_without_rights_sees_no_buttons_and_is_refused(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     stage.log_in_anew().await;
     browser.goto(&site.at("/keys")).await;
     browser.fill("form[action$='/keys'] input[name=name]", "looker").await;
     browser.click("form[action$='/keys'] button[type=submit]").await;
     let secret = browser.text(".secret code").await;
-    let id = site.submit("images.resize", json!({ "image": "secret-input" }), SubmitOptions::new()).await;
+    let id =
+        site.submit("images.resize", json!({ "image": "owl", "password": "secret-input" }), SubmitOptions::new()).await;
     site.until_status(id, Status::Succeeded).await;
 
     browser.click("form[action$='/logout'] button").await;

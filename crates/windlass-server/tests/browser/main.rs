@@ -22,9 +22,9 @@ use site::Site;
 const ONLY_VAR: &str = "WINDLASS_SCENARIOS";
 
 /// What every scenario gets.
-pub struct Stage {
-    pub browser: Browser,
-    pub site: Site,
+pub(crate) struct Stage {
+    pub(crate) browser: Browser,
+    pub(crate) site: Site,
     /// The session of an administrator.
     session: Vec<Cookie<'static>>,
 }
@@ -39,7 +39,7 @@ impl Stage {
     }
 
     /// A session of its own, for a scenario that ends it.
-    pub async fn log_in_anew(&self) {
+    pub(crate) async fn log_in_anew(&self) {
         self.browser.forget_cookies().await;
         self.browser.goto(&self.site.link()).await;
     }

@@ -18,7 +18,7 @@ const LONGEST: u32 = 1_600;
 const MODES: [(&str, Screen, bool); 3] = [("light", WIDE, false), ("dark", WIDE, true), ("phone", PHONE, false)];
 
 /// API-5: every page, three ways.
-pub async fn every_page_fits_in_light_dark_and_phone_width(stage: &Stage) {
+pub(crate) async fn every_page_fits_in_light_dark_and_phone_width(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     let running = busy_day(stage).await;
     let job = format!("/jobs/{running}");

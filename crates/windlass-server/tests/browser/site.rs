@@ -18,13 +18,14 @@ use windlass_server::{Auth, Config, Server};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Handlers whose names would be markup if a page let them.
-pub const HOSTILE_HANDLERS: [&str; 2] = ["<img src=x onerror=window.pwned=1>", "\"><script>window.pwned=1</script>"];
+pub(crate) const HOSTILE_HANDLERS: [&str; 2] =
+    ["<img src=x onerror=window.pwned=1>", "\"><script>window.pwned=1</script>"];
 
-pub struct Site {
+pub(crate) struct Site {
     /// The address with the base path, without a slash at its end.
-    pub url: String,
-    pub service: JobService,
-    pub controls: Controls,
+    pub(crate) url: String,
+    pub(crate) service: JobService,
+    pub(crate) controls: Controls,
     links: std::sync::Mutex<Vec<String>>,
     serving: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
     _dir: TempDir,
@@ -32,7 +33,7 @@ pub struct Site {
 
 /// What scenarios tell handlers.
 #[derive(Clone)]
-pub struct Controls {
+pub(crate) struct Controls {
     /// How many pages a report may write.
     pages: Arc<watch::Sender<u32>>,
     /// Whether mails can be sent.
@@ -41,17 +42,17 @@ pub struct Controls {
 
 impl Controls {
     /// Lets reports write so many pages in all.
-    pub fn allow_pages(&self, pages: u32) {
+    pub(crate) fn allow_pages(&self, pages: u32) {
         self.pages.send_replace(pages);
     }
 
-    pub fn repair_mail(&self, works: bool) {
+    pub(crate) fn repair_mail(&self, works: bool) {
         self.mail_works.store(works, Ordering::SeqCst);
     }
 }
 
 impl Site {
-    pub async fn start(base_path: &str, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn start(base_path: &str, change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let url = format!("sqlite:{}", dir.path().join("jobs.db").display());
         let store = windlass::open(&url).await.expect("open the store");
@@ -79,20 +80,20 @@ impl Site {
     }
 
     /// An address of the dashboard.
-    pub fn at(&self, path: &str) -> String {
+    pub(crate) fn at(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 
     /// A link that logs in once.
-    pub fn link(&self) -> String {
+    pub(crate) fn link(&self) -> String {
         self.links.lock().expect("no panic").pop().expect("enough links")
     }
 
-    pub async fn submit(&self, handler: &str, input: Value, options: SubmitOptions) -> JobId {
+    pub(crate) async fn submit(&self, handler: &str, input: Value, options: SubmitOptions) -> JobId {
         self.service.submit_named(&context(), handler, &input, options).await.expect("submit").id
     }
 
-    pub async fn until_status(&self, id: JobId, wanted: Status) {
+    pub(crate) async fn until_status(&self, id: JobId, wanted: Status) {
         let reached = tokio::time::timeout(PATIENCE, async {
             while self.service.status(&context(), id).await.expect("status") != wanted {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -102,7 +103,7 @@ impl Site {
     }
 
     /// Ends the server and the service in good order.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         if let Some((stop, serving)) = self.serving.take() {
             let _ = stop.send(());
             serving.await.expect("the server ends");
@@ -115,12 +116,12 @@ impl Site {
 const LINKS: usize = 10;
 
 /// Who submits.
-pub fn context() -> SecurityContext {
+pub(crate) fn context() -> SecurityContext {
     SecurityContext::new(TenantId::ROOT)
 }
 
 /// A mail that nobody can deliver until the scenario repairs it, and that is not tried again by itself.
-pub fn mail() -> (&'static str, Value, SubmitOptions) {
+pub(crate) fn mail() -> (&'static str, Value, SubmitOptions) {
     let options = SubmitOptions::new().retry(RetryPolicy::never());
     ("mail.send", json!({ "to": "ada@example.com" }), options)
 }

@@ -7,7 +7,7 @@ use crate::Stage;
 use crate::site::{Site, context, mail};
 
 /// API-3: the link that `windlass up` prints works once.
-pub async fn a_link_logs_in_once(stage: &Stage) {
+pub(crate) async fn a_link_logs_in_once(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     browser.forget_cookies().await;
     let link = site.link();
@@ -17,12 +17,14 @@ pub async fn a_link_logs_in_once(stage: &Stage) {
 
     browser.forget_cookies().await;
     browser.goto(&link).await;
-    browser.until("the form", "document.querySelector('form[action$=\"/login\"] #key') !== null").await;
+    browser.until_text("main", "has been used").await;
+    browser.goto(&site.at("/jobs")).await;
+    assert!(browser.here().await.contains("/login"), "nobody is logged in");
     expect_refusals(stage).await;
 }
 
 /// API-3: a key is shown once, lets its owner in by the form, and is out after the logout.
-pub async fn a_key_made_on_its_page_logs_in(stage: &Stage) {
+pub(crate) async fn a_key_made_on_its_page_logs_in(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     stage.log_in_anew().await;
     browser.goto(&site.at("/keys")).await;
@@ -48,7 +50,7 @@ pub async fn a_key_made_on_its_page_logs_in(stage: &Stage) {
 }
 
 /// The first job is submitted from the page, and its page opens.
-pub async fn a_job_is_submitted_from_the_form(stage: &Stage) {
+pub(crate) async fn a_job_is_submitted_from_the_form(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     browser.goto(&site.at("/submit")).await;
     browser.fill("#handler", "images.resize").await;
@@ -58,7 +60,7 @@ pub async fn a_job_is_submitted_from_the_form(stage: &Stage) {
     browser.fill("input[name=tags]", "from-the-form").await;
     browser.click("form[action$='/submit'] .buttons button").await;
     browser.until_text("#job-head", "images.resize").await;
-    browser.until_text("#job-head", "Succeeded").await;
+    browser.until_text("#job-head", "succeeded").await;
     browser.until_text("#facts", "from-the-form").await;
 
     let jobs =
@@ -68,19 +70,19 @@ pub async fn a_job_is_submitted_from_the_form(stage: &Stage) {
 }
 
 /// SUB-9: what is wrong is said beside what was typed.
-pub async fn a_wrong_input_is_explained_and_nothing_is_lost(stage: &Stage) {
+pub(crate) async fn a_wrong_input_is_explained_and_nothing_is_lost(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     browser.goto(&site.at("/submit")).await;
     browser.fill("#handler", "images.resize").await;
-    browser.fill("#job-input", "{\"image\": ").await;
+    browser.fill("#job-input", "{\"image\":").await;
     browser.click("form[action$='/submit'] .buttons button").await;
     browser.until("an explanation", "document.querySelector('[role=alert]')?.textContent").await;
-    assert_eq!(browser.value("document.querySelector('#job-input').value").await, json!("{\"image\": "));
+    assert_eq!(browser.value("document.querySelector('#job-input').value").await, json!("{\"image\":"));
     expect_refusals(stage).await;
 }
 
 /// OPS-2: the bar moves by itself, and the end is seen without a reload.
-pub async fn progress_moves_without_a_reload(stage: &Stage) {
+pub(crate) async fn progress_moves_without_a_reload(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     site.controls.allow_pages(1);
     let id = site.submit("reports.generate", json!({ "month": "2026-11" }), SubmitOptions::new()).await;
@@ -92,13 +94,13 @@ pub async fn progress_moves_without_a_reload(stage: &Stage) {
         browser.until_text("[data-progress-percent]", &format!("{}%", page * 25)).await;
     }
     site.controls.allow_pages(5);
-    browser.until_text("#job-head", "Succeeded").await;
+    browser.until_text("#job-head", "succeeded").await;
     assert_eq!(browser.value("window.sameDocument").await, json!(true), "the page was not loaded again");
     site.controls.allow_pages(0);
 }
 
 /// OPS-3, with the question first: a running job is asked to stop and ends as canceled.
-pub async fn a_running_job_is_canceled(stage: &Stage) {
+pub(crate) async fn a_running_job_is_canceled(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     let id = site.submit("reports.generate", json!({}), SubmitOptions::new()).await;
     site.until_status(id, Status::Running).await;
@@ -111,14 +113,14 @@ pub async fn a_running_job_is_canceled(stage: &Stage) {
     assert_eq!(site.service.status(&context(), id).await.expect("status"), Status::Running);
 
     browser.click_and_confirm("form[action$='/cancel'] button").await;
-    browser.until_text("#job-head", "Canceled").await;
+    browser.until_text("#job-head", "canceled").await;
     assert_eq!(site.service.status(&context(), id).await.expect("status"), Status::Canceled);
     browser.goto(&site.at("/audit")).await;
     browser.until_text("#audit", &id.to_string()).await;
 }
 
 /// ERR-4, BEY-6: dead letters are replayed by filter, after a preview that counts them.
-pub async fn dead_letters_are_replayed_together(stage: &Stage) {
+pub(crate) async fn dead_letters_are_replayed_together(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     let ids = dead_mails(site, "replay-us", 3).await;
     browser.goto(&site.at("/dead?q=tag%3Areplay-us")).await;
@@ -140,7 +142,7 @@ pub async fn dead_letters_are_replayed_together(stage: &Stage) {
 }
 
 /// BEY-3: failures of one kind stand together and are retried together.
-pub async fn a_group_of_failures_is_retried(stage: &Stage) {
+pub(crate) async fn a_group_of_failures_is_retried(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     let ids = dead_mails(site, "a-group", 2).await;
     browser.goto(&site.at("/failures?q=tag%3Aa-group")).await;
@@ -159,7 +161,7 @@ pub async fn a_group_of_failures_is_retried(stage: &Stage) {
 }
 
 /// OPS-4: a handler is paused with a reason, its jobs say why they wait, and go on after the resume.
-pub async fn a_handler_is_paused_and_resumed(stage: &Stage) {
+pub(crate) async fn a_handler_is_paused_and_resumed(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     browser.goto(&site.at("/handlers")).await;
     browser.click("summary[aria-label='Pause images.resize']").await;
@@ -178,7 +180,7 @@ pub async fn a_handler_is_paused_and_resumed(stage: &Stage) {
 }
 
 /// The address holds the whole state: it can be sent to others, and `back` undoes.
-pub async fn a_filter_stands_in_the_address_and_back_takes_it_away(stage: &Stage) {
+pub(crate) async fn a_filter_stands_in_the_address_and_back_takes_it_away(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     for image in ["one", "two"] {
         site.submit("images.resize", json!({ "image": image }), SubmitOptions::new().tag(format!("pick-{image}")))
@@ -212,7 +214,7 @@ pub async fn a_filter_stands_in_the_address_and_back_takes_it_away(stage: &Stage
 }
 
 /// Everything by keys: go to the jobs, filter, walk the rows, open one, ask for help.
-pub async fn the_keyboard_is_enough(stage: &Stage) {
+pub(crate) async fn the_keyboard_is_enough(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     for image in ["first", "second"] {
         site.submit("images.resize", json!({ "image": image }), SubmitOptions::new().tag("keys")).await;
@@ -245,7 +247,7 @@ pub async fn the_keyboard_is_enough(stage: &Stage) {
 }
 
 /// Dark and light: as the system says, unless the button says otherwise, and that is remembered.
-pub async fn colours_follow_the_system_and_the_button(stage: &Stage) {
+pub(crate) async fn colours_follow_the_system_and_the_button(stage: &Stage) {
     let Stage { browser, site, .. } = stage;
     let brightness =
         "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0)";
@@ -263,7 +265,7 @@ pub async fn colours_follow_the_system_and_the_button(stage: &Stage) {
 }
 
 /// Behind a base path every link stays below it; a read-only server says so and refuses.
-pub async fn a_base_path_and_read_only_are_kept(stage: &Stage) {
+pub(crate) async fn a_base_path_and_read_only_are_kept(stage: &Stage) {
     let browser = &stage.browser;
     let site = Site::start("/ops", |config| config.read_only = true).await;
     let id = site.submit("images.resize", json!({ "image": "owl" }), SubmitOptions::new()).await;
@@ -302,7 +304,7 @@ async fn dead_mails(site: &Site, tag: &str, count: usize) -> Vec<windlass::JobId
 }
 
 /// Takes what the console says about refused requests, which a scenario has brought about; anything else is a failure.
-pub async fn expect_refusals(stage: &Stage) {
+pub(crate) async fn expect_refusals(stage: &Stage) {
     for line in stage.browser.console().await {
         assert!(line.contains("the server responded with a status of 4"), "{line}");
     }
