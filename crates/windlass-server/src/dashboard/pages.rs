@@ -121,7 +121,7 @@ pub(crate) async fn overview(ask: Ask) -> Answer {
     };
     let page = overview::Overview {
         span: span.as_str().to_owned(),
-        charts: past::charts(&activity),
+        charts: past::charts(&activity, ask.app.service.now()),
         busiest: past::busiest(&activity),
         troubles: diagnose::troubles(&facts),
         vitals: diagnose::vitals(&facts),
