@@ -36,11 +36,6 @@ pub(crate) fn router(app: &App) -> Router<App> {
     table().into_iter().fold(router, add)
 }
 
-/// The first page.
-pub(crate) fn home(app: &App) -> MethodRouter<App> {
-    guarded(app, Need::READ, get(pages::overview))
-}
-
 fn guarded(app: &App, need: Need, methods: MethodRouter<App>) -> MethodRouter<App> {
     // Inside the guard, so that a page that cannot be shown still knows who asked for it.
     routes::page(app, need, methods.layer(from_fn_with_state(app.clone(), people::dressed)))

@@ -104,7 +104,7 @@ pub(crate) fn charts(activity: &Activity, now: Timestamp) -> Vec<Chart> {
 /// How long a step has lasted. The last one is not over; it says nothing before half of it is.
 fn seconds_so_far(at: Timestamp, length: Duration, now: Timestamp) -> Option<f64> {
     let so_far = now.since(at).min(length);
-    (so_far * 2 >= length).then(|| so_far.as_secs_f64())
+    (so_far * 2 >= length).then_some(so_far.as_secs_f64())
 }
 
 fn fold_points(activity: &Activity, fold: usize) -> Vec<Step> {
