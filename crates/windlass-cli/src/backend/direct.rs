@@ -300,7 +300,10 @@ impl Backend for Direct {
     }
 
     async fn backlog(&self) -> Result<Vec<Backlog>> {
-        let backlog = self.operator().await?.backlog().await?;
+        let backlog = match self.global.all_tenants {
+            true => self.operator().await?.backlog().await?,
+            false => self.service().await?.backlog(&caller(&self.global)).await?,
+        };
         let shape = |backlog: windlass::Backlog| Backlog {
             handler: backlog.handler,
             queue: backlog.queue,
