@@ -201,7 +201,7 @@ impl Backend for Direct {
             Status::DeadLettered => service.replay(&ctx, id).await?,
             Status::Retrying => service.run_now(&ctx, id).await?,
             status => {
-                let message = format!("only retrying jobs and dead letters are tried again, it is {status}");
+                let message = format!("only retrying jobs and dead letters are retried, it is {status}");
                 return Err(windlass::Error::Conflict { job: id, message }.into());
             }
         }
