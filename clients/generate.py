@@ -19,7 +19,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 TYPESCRIPT = HERE / "typescript" / "src" / "schema.ts"
 PYTHON = HERE / "python" / "src" / "windlass_client" / "schema.py"
 NOTE = "Made by clients/generate.py from the server's OpenAPI document. Do not edit."
-# What the server calls its types where a caller would say it otherwise; `Body` at the end of a name is left out.
+# What the server calls its types where a caller would say it otherwise. `Body` at the end of a name is left out too,
+# where no other type has the name without it.
 NAMES = {"ErrorBody": "JobError", "StatusName": "Status"}
 # Long enough for a sentence, short enough for every editor.
 WIDTH = 110
@@ -31,9 +32,9 @@ def main(arguments):
     if len(sources) != 1:
         sys.exit(__doc__)
     schemas = load(sources[0])["components"]["schemas"]
-    names = [type_name(name) for name in schemas]
-    if len(set(names)) != len(names):
-        raise Refused(f"two types of one name among {sorted(names)}")
+    for name in schemas:
+        short = name[: -len("Body")] if name.endswith("Body") else name
+        NAMES.setdefault(name, name if short in schemas else short)
     wanted = {TYPESCRIPT: typescript(schemas), PYTHON: python(schemas)}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale:
@@ -94,7 +95,7 @@ def meaningful(schema):
 
 
 def type_name(name):
-    return re.sub(r"[^A-Za-z0-9]", "_", NAMES.get(name, name.removesuffix("Body") if len(name) > 4 else name))
+    return re.sub(r"[^A-Za-z0-9]", "_", NAMES.get(name, name))
 
 
 def sentences(schema, indent=0):

@@ -117,7 +117,7 @@ class Jobs(unittest.TestCase):
             (lambda: self.jobs.get("1"), 404, "job_not_found"),
             (lambda: self.jobs.submit("no.such.handler", {}), 404, "handler_not_found"),
             (lambda: self.jobs.submit("demo.thumbnail", {"picture": 1}), 422, "invalid_input"),
-            (lambda: self.jobs.page("nonsense"), 400, "invalid_input"),
+            (lambda: self.jobs.page("nonsense"), 422, "invalid_input"),
             (lambda: client(key="wl_test_wrong").counts(), 401, "unauthorized"),
         ]:
             with self.subTest(code=code), self.assertRaises(Problem) as refused:

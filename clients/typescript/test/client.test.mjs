@@ -133,7 +133,7 @@ test("refusals are problems with a code", async () => {
   await check(jobs.get("1"), 404, "job_not_found");
   await check(jobs.submit("no.such.handler", {}), 404, "handler_not_found");
   await check(jobs.submit("demo.thumbnail", { picture: 1 }), 422, "invalid_input");
-  await check(jobs.page({ filter: "nonsense" }), 400, "invalid_input");
+  await check(jobs.page({ filter: "nonsense" }), 422, "invalid_input");
   await check(client({ key: "wl_test_wrong" }).counts(), 401, "unauthorized");
 });
 

@@ -68,13 +68,16 @@ pub(crate) async fn text_of_jobs_is_shown_and_never_run(stage: &Stage) {
         browser.until_text("#facts", text).await;
         browser.until_text("#job-now", text).await;
         nothing_ran(stage, text).await;
+    }
+    // In forms texts stand inside of fields, where the first and the seventh of the corpus try to get out.
+    for (id, text) in [ids[0], ids[6]] {
         browser.goto(&site.at(&format!("/jobs/{id}/clone"))).await;
+        nothing_ran(stage, text).await;
+        browser.goto(&site.at(&format!("/audit?action={0}&target={0}", encode(text)))).await;
         nothing_ran(stage, text).await;
     }
     for text in CORPUS {
         browser.goto(&site.at(&format!("/jobs?q={}", encode(text)))).await;
-        nothing_ran(stage, text).await;
-        browser.goto(&site.at(&format!("/audit?action={0}&target={0}", encode(text)))).await;
         nothing_ran(stage, text).await;
     }
     site.service.resume(&hostile, &target).await.expect("resumed");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use windlass::activity::Addition;
-use windlass::{Priority, Status, SubmitOptions, Sums, TenantId};
+use windlass::{Priority, RetryPolicy, SecurityContext, Status, SubmitOptions, Sums, TenantId};
 use windlass_testkit::servers::screenshots_dir;
 
 use crate::Stage;
@@ -120,6 +120,20 @@ async fn busy_day(stage: &Stage) -> windlass::JobId {
     }
     for id in letters {
         site.until_status(id, Status::DeadLettered).await;
+    }
+    let again = RetryPolicy::fixed(8, Duration::from_secs(900));
+    for order in 7_003..7_009 {
+        let options =
+            SubmitOptions::new().retry(again.clone()).priority(Priority::HIGH).correlation_id(format!("order-{order}"));
+        let id = site.submit("payments.capture", json!({ "order": order, "cents": 12_900 }), options).await;
+        site.until_status(id, Status::Retrying).await;
+    }
+    for tenant in ["0190b3a2-7c1e-7000-8000-00000000a11c", "0190b3a2-7c1e-7000-8000-0000000b0b01"] {
+        let ctx = SecurityContext::parse(tenant, "importer").expect("a tenant");
+        for image in 0..5 {
+            let input = json!({ "image": format!("scan-{image}") });
+            site.service.submit_named(&ctx, "images.resize", &input, SubmitOptions::new()).await.expect("submit");
+        }
     }
     site.controls.allow_pages(2);
     let report = site

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use windlass::{
-    JobContext, JobError, JobId, JobService, RetryPolicy, SecurityContext, Status, SubmitOptions, TenantId,
+    JobContext, JobError, JobId, JobService, LogLevel, RetryPolicy, SecurityContext, Status, SubmitOptions, TenantId,
 };
 use windlass_server::{Auth, Config, Server};
 
@@ -61,7 +61,8 @@ impl Site {
         let mut builder = JobService::builder(store)
             .function("reports.generate", controls.clone(), generate_report)
             .function("mail.send", controls.clone(), send_mail)
-            .function("images.resize", (), resize_image);
+            .function("images.resize", (), resize_image)
+            .function("payments.capture", (), capture_payment);
         for name in HOSTILE_HANDLERS {
             builder = builder.function(name, (), fail_as_told);
         }
@@ -135,6 +136,7 @@ async fn generate_report(controls: Controls, ctx: JobContext, _input: Value) -> 
             _ = allowed.wait_for(|pages| *pages >= page) => {}
             () = ctx.cancellation().cancelled() => return Err(JobError::retryable("asked to stop")),
         }
+        ctx.log(LogLevel::Info, format!("page {page} of {PAGES} is written"));
         ctx.report_progress(100.0 * page as f32 / PAGES as f32, format!("page {page} of {PAGES}"));
     }
     // The last report is seen before the end is.
@@ -153,6 +155,12 @@ async fn send_mail(controls: Controls, _ctx: JobContext, input: Value) -> Result
 
 async fn resize_image(_state: (), _ctx: JobContext, input: Value) -> Result<String, JobError> {
     Ok(format!("{}.webp", input["image"].as_str().unwrap_or("picture")))
+}
+
+/// The bank is not in a good mood.
+async fn capture_payment(_state: (), ctx: JobContext, input: Value) -> Result<(), JobError> {
+    ctx.log(LogLevel::Warn, "the gateway answered 502 Bad Gateway");
+    Err(JobError::retryable(format!("gateway: 502 for order {}", input["order"])).with_code("gateway"))
 }
 
 async fn fail_as_told(_state: (), ctx: JobContext, input: Value) -> Result<(), JobError> {
