@@ -660,7 +660,9 @@ pub(crate) enum WebhookCommand {
   windlass webhook add https://example.org/hooks --event dead_lettered --event succeeded --handler email.send")]
     Add {
         /// Where to: https, a public address
-        url: String,
+        // Not called `url`: that is the server of the option --url.
+        #[arg(value_name = "URL")]
+        to: String,
         /// Only changes to this status; repeatable [default: succeeded, canceled, dead_lettered]
         #[arg(long = "event", value_name = "STATUS", value_parser = status)]
         events: Vec<Status>,

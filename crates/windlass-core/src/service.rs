@@ -744,6 +744,14 @@ impl JobService {
         &self.0.worker.config
     }
 
+    /// The handlers of this process that have a limit, with how many of their jobs a node of its kind runs at once.
+    pub fn handler_limits(&self) -> Vec<(String, usize)> {
+        let limit = |(id, registered): (&str, &Arc<crate::handler::Registered>)| {
+            registered.options.concurrency.map(|limit| (id.to_owned(), limit))
+        };
+        self.0.worker.registry.iter().filter_map(limit).collect()
+    }
+
     /// Who keeps the store from removing dead rows, as this node saw last (within the last ten seconds).
     pub fn held_snapshots(&self) -> Vec<HeldSnapshot> {
         self.0.worker.held.lock().clone()

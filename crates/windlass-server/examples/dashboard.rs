@@ -59,7 +59,7 @@ async fn build_report(_: (), ctx: JobContext, report: Report) -> Result<Report, 
 async fn charge(_: (), ctx: JobContext, invoice: u64) -> Result<(), JobError> {
     tokio::time::sleep(Duration::from_millis(u64::from(dice(200)))).await;
     ctx.log(LogLevel::Info, format!("charging invoice {invoice}"));
-    if invoice % 7 == 0 {
+    if invoice.is_multiple_of(7) {
         ctx.log(LogLevel::Error, "the bank said no");
         return Err(JobError::retryable(format!("bank.charge invoice {invoice}: HTTP 503 from 10.0.4.{}", dice(250))));
     }
@@ -158,7 +158,7 @@ async fn submit_some(jobs: &JobService, ctx: &SecurityContext, round: u64) -> Re
             .idempotency_key(format!("invoice-{round}-{}", ctx.tenant)),
     )
     .await?;
-    if round % 20 == 0 {
+    if round.is_multiple_of(20) {
         let report = Report { month: "2026-11".into(), rows: 10_000 + dice(90_000) };
         jobs.submit_named(
             ctx,
@@ -168,10 +168,10 @@ async fn submit_some(jobs: &JobService, ctx: &SecurityContext, round: u64) -> Re
         )
         .await?;
     }
-    if round % 15 == 0 {
+    if round.is_multiple_of(15) {
         jobs.submit_named(ctx, "crm.sync", &round, later(60 + u64::from(dice(3_000)))).await?;
     }
-    if round % 60 == 0 {
+    if round.is_multiple_of(60) {
         jobs.submit_named(ctx, "ledger.close", &round, SubmitOptions::new()).await?;
     }
     Ok(())

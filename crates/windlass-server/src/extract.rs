@@ -5,7 +5,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, FailedToBufferBody};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use serde::de::DeserializeOwned;
 use windlass_core::JobId;
 
@@ -85,10 +85,24 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
+        let query = one_status(parts.uri.query().unwrap_or_default());
+        let uri = Uri::try_from(format!("/?{query}")).map_err(|_| Problem::malformed("the query cannot be read"))?;
+        let query = axum::extract::Query::<T>::try_from_uri(&uri);
         let axum::extract::Query(value) = query.map_err(|error| Problem::malformed(error.body_text()))?;
         Ok(Query(value))
     }
+}
+
+/// Several `status=` as one with commas between them: both are usual, and mean the same.
+fn one_status(query: &str) -> String {
+    let (statuses, mut rest): (Vec<&str>, Vec<&str>) =
+        query.split('&').filter(|pair| !pair.is_empty()).partition(|pair| pair.starts_with("status="));
+    let values: Vec<&str> = statuses.iter().filter_map(|pair| pair.strip_prefix("status=")).collect();
+    let joined = format!("status={}", values.join(","));
+    if !values.is_empty() {
+        rest.push(&joined);
+    }
+    rest.join("&")
 }
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
@@ -118,4 +132,16 @@ impl<S: Send + Sync> FromRequestParts<S> for PathJob {
 #[derive(serde::Deserialize)]
 struct JobPath {
     id: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_may_be_repeated() {
+        assert_eq!(one_status(""), "");
+        assert_eq!(one_status("limit=1&status=a"), "limit=1&status=a");
+        assert_eq!(one_status("status=a&limit=1&status=b,c"), "limit=1&status=a,b,c");
+    }
 }

@@ -1,6 +1,8 @@
 //! The HTTP API, live events, metrics and dashboard of Windlass. Mounted in a program's own axum router or served by
 //! `windlass serve`. Does nothing that the public Rust API cannot do, and writes no SQL.
 
+#![allow(clippy::result_large_err, reason = "a problem ends its request, and is made at most once for each")]
+
 mod auth;
 mod config;
 pub mod dashboard;

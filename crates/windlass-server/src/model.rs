@@ -470,6 +470,9 @@ pub(crate) struct UniqueBody {
 /// No duration from outside is longer: ten years, as for delays. Stores add durations to times.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// Waits that grow faster are a mistake.
+const MULTIPLIER_MAX: f64 = 1_000.0;
+
 /// Reads a duration from outside.
 pub(crate) fn duration(field: &str, ms: u64) -> Result<Duration, InvalidInput> {
     let duration = Duration::from_millis(ms);
@@ -513,6 +516,13 @@ impl RetryBody {
         }
         if policy.max_attempts == 0 {
             return Err(InvalidInput::new("retry.max_attempts", "must be at least 1"));
+        }
+        if !(0.0..=1.0).contains(&policy.jitter) {
+            return Err(InvalidInput::new("retry.jitter", "must be 0 to 1"));
+        }
+        let multipliers = [Some(policy.multiplier), policy.then.as_ref().map(|phase| phase.multiplier)];
+        if multipliers.into_iter().flatten().any(|multiplier| !(1.0..=MULTIPLIER_MAX).contains(&multiplier)) {
+            return Err(InvalidInput::new("retry.multiplier", format!("must be 1 to {MULTIPLIER_MAX}")));
         }
         Ok(policy)
     }

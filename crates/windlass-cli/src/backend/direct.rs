@@ -201,7 +201,7 @@ impl Backend for Direct {
             Status::DeadLettered => service.replay(&ctx, id).await?,
             Status::Retrying => service.run_now(&ctx, id).await?,
             status => {
-                let message = format!("only retrying jobs and dead letters are tried again, it is {status}");
+                let message = format!("only retrying jobs and dead letters are retried, it is {status}");
                 return Err(windlass::Error::Conflict { job: id, message }.into());
             }
         }
@@ -300,7 +300,10 @@ impl Backend for Direct {
     }
 
     async fn backlog(&self) -> Result<Vec<Backlog>> {
-        let backlog = self.operator().await?.backlog().await?;
+        let backlog = match self.global.all_tenants {
+            true => self.operator().await?.backlog().await?,
+            false => self.service().await?.backlog(&caller(&self.global)).await?,
+        };
         let shape = |backlog: windlass::Backlog| Backlog {
             handler: backlog.handler,
             queue: backlog.queue,

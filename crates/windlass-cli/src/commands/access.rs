@@ -87,8 +87,8 @@ async fn revoke(backend: &dyn Backend, ids: &[String], out: &Out) -> Result {
 /// Adds, lists and removes webhooks.
 pub(crate) async fn webhooks(global: &Global, backend: &dyn Backend, command: WebhookCommand, out: &Out) -> Result {
     match command {
-        WebhookCommand::Add { url, events, handler } => {
-            let (webhook, secret) = backend.add_webhook(&url, &events, handler.as_deref()).await?;
+        WebhookCommand::Add { to, events, handler } => {
+            let (webhook, secret) = backend.add_webhook(&to, &events, handler.as_deref()).await?;
             if out.wants_json() {
                 return out.json(&json!({ "webhook": webhook, "secret": secret }));
             }

@@ -297,7 +297,9 @@ pub(super) mod tests {
         press(&mut app, KeyCode::BackTab);
         assert_eq!(app.view, View::Nodes);
         press(&mut app, KeyCode::Tab);
-        (0..5).for_each(|_| drop(press(&mut app, KeyCode::Down)));
+        for _ in 0..5 {
+            let _ = press(&mut app, KeyCode::Down);
+        }
         assert_eq!(app.selected, 1, "there are two running jobs");
         assert_eq!(press(&mut app, KeyCode::Enter), Doing::Ask(Asked::Show(JobId::from_i64(1))));
     }

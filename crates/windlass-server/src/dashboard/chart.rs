@@ -310,15 +310,18 @@ pub(crate) fn lifeline(stretches: &[Stretch]) -> Markup {
     let wide =
         |part: &Stretch| LEAST + if total > 0.0 { part.to.since(part.from).as_secs_f64() / total * WIDTH } else { 0.0 };
     let whole: f64 = stretches.iter().map(wide).sum::<f64>().max(1.0);
-    let mut x = 0.0;
+    let mut end = 0.0;
+    let placed = stretches.iter().map(|part| {
+        let (start, width) = (end, wide(part) / whole * WIDTH);
+        end += width;
+        (part, start, width)
+    });
     html! {
         svg.lifeline viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label="The job's life" {
-            @for part in stretches {
-                @let width = wide(part) / whole * WIDTH;
-                rect class=(part.class) x=(two(x)) y="0" width=(two((width - 1.0).max(0.5))) height="10" {
+            @for (part, start, width) in placed {
+                rect class=(part.class) x=(two(start)) y="0" width=(two((width - 1.0).max(0.5))) height="10" {
                     title { (part.what) " · " (words::duration(part.to.since(part.from))) }
                 }
-                @let _ = { x += width; };
             }
         }
     }

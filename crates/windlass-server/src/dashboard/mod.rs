@@ -32,11 +32,13 @@ use crate::routes;
 /// The pages, each behind what it needs.
 pub(crate) fn router(app: &App) -> Router<App> {
     let router = Router::new().route("/assets/{name}", get(assets::serve)).route("/login", get(pages::login));
-    table().into_iter().fold(router, |router, (path, need, methods)| {
-        // Inside the guard, so that a page that cannot be shown still knows who asked for it.
-        let methods = methods.layer(from_fn_with_state(app.clone(), people::dressed));
-        router.route(path, routes::page(app, need, methods))
-    })
+    let add = |router: Router<App>, (path, need, methods)| router.route(path, guarded(app, need, methods));
+    table().into_iter().fold(router, add)
+}
+
+fn guarded(app: &App, need: Need, methods: MethodRouter<App>) -> MethodRouter<App> {
+    // Inside the guard, so that a page that cannot be shown still knows who asked for it.
+    routes::page(app, need, methods.layer(from_fn_with_state(app.clone(), people::dressed)))
 }
 
 /// Every page and every form, with what who asks for it must have: the same as the API's route for the same thing.

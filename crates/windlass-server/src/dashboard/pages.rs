@@ -121,7 +121,7 @@ pub(crate) async fn overview(ask: Ask) -> Answer {
     };
     let page = overview::Overview {
         span: span.as_str().to_owned(),
-        charts: past::charts(&activity),
+        charts: past::charts(&activity, ask.app.service.now()),
         busiest: past::busiest(&activity),
         troubles: diagnose::troubles(&facts),
         vitals: diagnose::vitals(&facts),
@@ -408,47 +408,51 @@ pub(crate) async fn bulk_progress(ask: Ask, PathJob(id): PathJob) -> Answer {
 
 /// The handlers.
 pub(crate) async fn handlers(ask: Ask) -> Answer {
-    let (nodes, backlog, activity, pauses) =
-        tokio::try_join!(ask.nodes(), ask.backlog(), ask.activity(RATES), ask.pauses())?;
-    let mut rows: BTreeMap<String, handlers::Handler> = BTreeMap::new();
-    let row = |rows: &mut BTreeMap<String, handlers::Handler>, name: &str, fill: &dyn Fn(&mut handlers::Handler)| {
-        fill(
-            rows.entry(name.to_owned())
-                .or_insert_with(|| handlers::Handler { name: name.to_owned(), ..Default::default() }),
-        );
-    };
+    let (nodes, backlog, past, lately, pauses) =
+        tokio::try_join!(ask.nodes(), ask.backlog(), ask.activity(RATES), ask.activity(Span::Minutes5), ask.pauses())?;
+    let mut rows = Rows::default();
     for handler in nodes.iter().flat_map(|node| &node.info.handlers) {
-        row(&mut rows, handler, &|row| {
-            row.nodes += 1;
-            // A live node has it: what is not in the backlog does not wait.
-            row.waiting = row.waiting.or(Some(0));
-            row.running = row.running.or(Some(0));
-        });
+        let row = rows.of(handler);
+        row.nodes += 1;
+        // A live node has it: what is not in the backlog neither waits nor runs.
+        (row.waiting, row.running) = (Some(0), Some(0));
     }
     for waits in &backlog {
-        row(&mut rows, &waits.handler, &|row| {
-            row.waiting = Some(waits.waiting);
-            row.running = Some(waits.running);
-            row.oldest = (waits.waiting > 0).then_some(waits.oldest_wait);
-            row.per_second = waits.per_second;
-        });
+        let row = rows.of(&waits.handler);
+        (row.waiting, row.running) = (Some(waits.waiting), Some(waits.running));
+        row.oldest = (waits.waiting > 0).then_some(waits.oldest_wait);
     }
-    for (handler, sums) in &activity.by_handler {
-        row(&mut rows, handler, &|row| {
-            row.succeeded = sums.succeeded;
-            row.failed = sums.failed;
-            row.wait_p95 = sums.wait.quantile(0.95);
-            row.run_p95 = sums.run.quantile(0.95);
-        });
+    for (handler, sums) in &past.by_handler {
+        let row = rows.of(handler);
+        (row.succeeded, row.failed) = (sums.succeeded, sums.failed);
+        (row.wait_p95, row.run_p95) = (sums.wait.quantile(0.95), sums.run.quantile(0.95));
+    }
+    let seconds = lately.step.as_secs_f64() * lately.points.len().max(1) as f64;
+    for (handler, sums) in &lately.by_handler {
+        rows.of(handler).per_second = (sums.succeeded + sums.failed) as f64 / seconds;
+    }
+    for (handler, limit) in ask.app.service.handler_limits() {
+        rows.of(&handler).limit = Some(limit);
     }
     for pause in &pauses {
         if let PauseTarget::Handler(handler) = &pause.target {
-            row(&mut rows, handler, &|row| row.pause = Some(pause.clone()));
+            rows.of(handler).pause = Some(pause.clone());
         }
     }
     let other_pauses = pauses.iter().filter(|pause| matches!(pause.target, PauseTarget::Tenant(_))).cloned().collect();
-    let page = handlers::Handlers { handlers: rows.into_values().collect(), other_pauses, span: RATES.as_str() };
+    let page = handlers::Handlers { handlers: rows.0.into_values().collect(), other_pauses, span: RATES.as_str() };
     Ok(handlers::page(&ask.shell(&pauses), &page))
+}
+
+/// The rows of the page of handlers, in order of name.
+#[derive(Default)]
+struct Rows(BTreeMap<String, handlers::Handler>);
+
+impl Rows {
+    fn of(&mut self, handler: &str) -> &mut handlers::Handler {
+        let new = || handlers::Handler { name: handler.to_owned(), ..Default::default() };
+        self.0.entry(handler.to_owned()).or_insert_with(new)
+    }
 }
 
 /// The tenants.

@@ -19,7 +19,7 @@ struct Step {
 }
 
 /// Throughput, waits, run times, depth and failures.
-pub(crate) fn charts(activity: &Activity) -> Vec<Chart> {
+pub(crate) fn charts(activity: &Activity, now: Timestamp) -> Vec<Chart> {
     let fold = chart::fold_by(activity.points.len());
     let length = activity.step.saturating_mul(fold as u32);
     let steps = fold_points(activity, fold);
@@ -35,7 +35,7 @@ pub(crate) fn charts(activity: &Activity) -> Vec<Chart> {
     let rate = |name, class, of: fn(&Sums) -> u64| Series {
         name,
         class,
-        values: steps.iter().map(|step| Some(of(&step.sums) as f64 / length.as_secs_f64())).collect(),
+        values: steps.iter().map(|step| Some(of(&step.sums) as f64 / seconds_so_far(step.at, length, now)?)).collect(),
     };
     let jobs = |name, class, of: fn(&Sums) -> u64| Series {
         name,
@@ -101,6 +101,12 @@ pub(crate) fn charts(activity: &Activity) -> Vec<Chart> {
     charts
 }
 
+/// How long a step has lasted. The last one is not over; it says nothing before half of it is.
+fn seconds_so_far(at: Timestamp, length: Duration, now: Timestamp) -> Option<f64> {
+    let so_far = now.since(at).min(length);
+    (so_far * 2 >= length).then_some(so_far.as_secs_f64())
+}
+
 fn fold_points(activity: &Activity, fold: usize) -> Vec<Step> {
     let together = |points: &[windlass_core::Point]| {
         let mut sums = Sums::default();
@@ -120,4 +126,16 @@ pub(crate) fn busiest(activity: &Activity) -> Vec<Busy> {
         wait_p95: sums.wait.quantile(0.95),
     };
     activity.by_handler.iter().take(BUSIEST).map(busy).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_step_counts_as_long_as_it_has_lasted() {
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let seconds = |ago: u64| seconds_so_far(now - Duration::from_secs(ago), Duration::from_secs(10), now);
+        assert_eq!([seconds(2), seconds(5), seconds(10), seconds(60)], [None, Some(5.0), Some(10.0), Some(10.0)]);
+    }
 }

@@ -72,9 +72,9 @@ pub(crate) fn router(app: &App) -> Router {
 
 /// Says what is wrong with a request that no route is for.
 fn answer_all(routes: Router) -> Router {
-    routes.fallback(async || Problem::not_found("there is no such page or route")).method_not_allowed_fallback(async || {
-        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this route has other methods")
-    })
+    routes.fallback(async || Problem::not_found("there is no such page or route")).method_not_allowed_fallback(
+        async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this route has other methods"),
+    )
 }
 
 /// Metrics tell of all tenants; open only where nobody but this machine can ask, and only if configured so.

@@ -32,7 +32,7 @@ pub(crate) struct Handler {
     pub(crate) oldest: Option<Duration>,
     /// Jobs it runs now.
     pub(crate) running: Option<u64>,
-    /// Jobs that ended well each second.
+    /// Attempts that ended each second, over the last minutes.
     pub(crate) per_second: f64,
     /// Jobs that ended well in that time.
     pub(crate) succeeded: u64,
@@ -60,7 +60,7 @@ pub(crate) fn page(shell: &Shell, page: &Handlers) -> Markup {
                     table.rows data-rows {
                         thead { tr {
                             th scope="col" { "Handler" } th.num scope="col" { "Nodes" } th.num scope="col" { "Waiting" } th.num.wide scope="col" { "Oldest" }
-                            th.num scope="col" { "Running" } th.num scope="col" { "Jobs/s" } th.num.wide scope="col" { "Failed, " (page.span) }
+                            th.num scope="col" { "Running" } th.num scope="col" { "Jobs/s" } th.num.wide scope="col" { "Done, " (page.span) } th.num.wide scope="col" { "Failed, " (page.span) }
                             th.num.wide scope="col" { "Wait p95" } th.num.wide scope="col" { "Run p95" } th scope="col" { span.sr { "Actions" } }
                         } }
                         tbody { @for handler in &page.handlers { (row(shell, handler, may_pause)) } }
@@ -88,6 +88,7 @@ fn row(shell: &Shell, handler: &Handler, may_pause: bool) -> Markup {
             td.num.wide { (parts::duration_or_dash(handler.oldest)) }
             td.num { (number(handler.running)) }
             td.num { @if handler.per_second > 0.0 { (words::short(handler.per_second)) } @else { span.faint { "0" } } }
+            td.num.wide { @if handler.succeeded > 0 { (words::count(handler.succeeded)) } @else { span.faint { "0" } } }
             td.num.wide { @if handler.failed > 0 { span.bad-text { (words::count(handler.failed)) } } @else { span.faint { "0" } } }
             td.num.wide { (parts::duration_or_dash(handler.wait_p95)) }
             td.num.wide { (parts::duration_or_dash(handler.run_p95)) }
