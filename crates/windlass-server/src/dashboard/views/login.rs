@@ -29,7 +29,7 @@ pub(crate) fn page(shell: &Shell, login: &Login) -> Markup {
                 @if login.is_local {
                     p.hint { "This server also prints a login link when it starts; the link works once." }
                 } @else {
-                    p.hint { "No key? Whoever operates this server makes one with " code { "windlass keys create" } "." }
+                    p.hint { "No key? Whoever operates this server makes one with " code { "windlass api-key create" } "." }
                 }
             }
         },
