@@ -98,6 +98,7 @@ fn same(value: &mut Value, names: &BTreeMap<String, &str>) {
     }
 }
 
+/// API-4: every command, on a database and on a server.
 #[test]
 fn a_server_and_a_database_print_the_same() {
     let direct = scenario(&Windlass::new());

@@ -44,7 +44,7 @@ fn operations(document: &Value) -> BTreeMap<(String, String), Value> {
     operations
 }
 
-/// S12: the page people read, the document programs read and the router agree on every route and on what it needs.
+/// S12, API-2: the page people read, the document programs read and the router agree on every route and on what it needs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_route_is_documented_and_every_documented_route_answers() {
     let rig = Rig::start(Where::Memory).await;
