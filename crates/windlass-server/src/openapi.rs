@@ -64,6 +64,8 @@ pub(crate) fn page(document: &Value, base: &str) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { "Windlass API" }
+                // None, so that browsers do not ask for one: the dashboard, which has it, may be off.
+                link rel="icon" href="data:,";
                 link rel="stylesheet" href={ (base) "/docs/style.css" };
             }
             body {
