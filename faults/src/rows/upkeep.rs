@@ -158,13 +158,13 @@ async fn to_a_point_in_time(rig: &mut Rig, archive: &std::path::Path) -> Result<
     let sql = rig.sql().await?;
     rig.go_on(Duration::from_secs(1)).await;
     let from = mono();
-    sql.query("select pg_create_restore_point('before')", &[]).await?;
+    let point = "select pg_walfile_name(pg_create_restore_point('before'))";
+    let file: String = sql.query_one(point, &[]).await?.get(0);
     rig.go_on(Duration::from_secs(1)).await;
     // What is archived is whole files only; this ends the one with the point in it.
     sql.query("select pg_switch_wal()", &[]).await?;
-    let archived = "select coalesce(last_archived_wal >= pg_walfile_name(pg_current_wal_lsn() - 16777217), false)
-                    from pg_stat_archiver";
-    until(&sql, "the log to be archived", archived).await?;
+    let archived = format!("select coalesce(last_archived_wal >= '{file}', false) from pg_stat_archiver");
+    until(&sql, "the log to be archived", &archived).await?;
     lose_everything_since(rig, from);
     let database = rig.database().to_owned();
     drop(sql);

@@ -121,7 +121,9 @@ impl PostgresServer {
     pub fn archive_to(&mut self, dir: &Path) -> Result<()> {
         self.process.hand_over(dir)?;
         self.set("archive_mode", "on");
-        self.set("archive_command", format!("cp %p {}/%f", dir.display()));
+        // Under its name only when it is whole: the server may be killed in the middle of a copy.
+        let dir = dir.display();
+        self.set("archive_command", format!("cp %p {dir}/part && mv {dir}/part {dir}/%f"));
         self.restart(StopMode::Fast)
     }
 
