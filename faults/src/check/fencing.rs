@@ -62,7 +62,9 @@ fn certainly_stale(index: &Index<'_>, life: &Life<'_>, lease: i64, asked: u64, e
     }
     // A claim under way while its node is declared dead keeps its lease until the next look: only a job that was taken back,
     // or whose node has left, is certainly not its own any more.
-    let taken_back = life.recovered.iter().any(|at| own.at < *at && *at < asked);
+    // From that node: a claim may be written down just before the recovery from another node that let it have the job.
+    let taken_back = |(at, nodes): &(u64, &[i64])| nodes.contains(&own.node) && own.at < *at && *at < asked;
+    let taken_back = life.recovered.iter().any(taken_back);
     let left = |node: &Node| node.left && node.gone.is_some_and(|gone| own.at < gone && gone < asked);
     if taken_back || index.nodes.get(&own.node).is_some_and(left) {
         return Some(format!("although its node {} was gone", own.node));

@@ -78,7 +78,8 @@ pub(super) struct Life<'a> {
     pub(super) ends: Vec<(u64, i64, End)>,
     pub(super) cancels: Vec<Cancel<'a>>,
     pub(super) replays: Vec<u64>,
-    pub(super) recovered: Vec<u64>,
+    /// When it was taken back, and from which nodes.
+    pub(super) recovered: Vec<(u64, &'a [i64])>,
     pub(super) seen: Vec<Seen<'a>>,
 }
 
@@ -321,7 +322,7 @@ impl<'a> Index<'a> {
                     node.gone = node.gone.or(Some(at));
                 }
                 for job in jobs {
-                    self.life(*job).recovered.push(at);
+                    self.life(*job).recovered.push((at, nodes));
                 }
             }
             What::Deregistered { node } => {

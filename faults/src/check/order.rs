@@ -121,7 +121,7 @@ fn keys_run_in_order(index: &Index<'_>, found: &mut Found) {
         let end = life.first_end(index.history.dump.mono);
         // A process that was stopped after a claim may still call the handler of a job that is not its own any more.
         let own = |start: &&Start| {
-            let taken_back = |claim: &Claim<'_>| life.recovered.iter().any(|at| claim.at < *at && *at <= start.at);
+            let taken_back = |claim: &Claim<'_>| life.recovered.iter().any(|(at, _)| claim.at < *at && *at <= start.at);
             end.is_some_and(|end| start.at <= end) && !life.claim(start.lease).is_some_and(taken_back)
         };
         let ordered = Ordered {
