@@ -1,8 +1,11 @@
 //! A whole run: the events of all processes and what the database holds at the end. Read from the run's directory;
 //! given to the checker, which sees nothing else.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -208,22 +211,53 @@ pub struct Counter {
     pub count: i64,
 }
 
-/// The events of every file `*.events` in a directory, in order of time. The last line of a process that was killed may be
-/// cut short; any other line that cannot be read is an error.
-pub fn read_events(dir: &Path) -> Result<Vec<Event>> {
-    let mut events = Vec::new();
-    for entry in fs::read_dir(dir).with_context(|| format!("read {}", dir.display()))? {
-        let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "events") {
-            continue;
-        }
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for (number, line) in whole.lines().enumerate() {
-            let event = serde_json::from_str(line);
-            events.push(event.with_context(|| format!("{} line {}", path.display(), number + 1))?);
-        }
+/// Reads the events of every file `*.events` in a directory, each line once: rows ask many times a second, and to read
+/// everything anew each time would take the processor away from what is measured.
+#[derive(Debug)]
+pub struct Reader {
+    dir: PathBuf,
+    /// How far each file was read: bytes and lines.
+    read: BTreeMap<PathBuf, (u64, usize)>,
+    events: Arc<Vec<Event>>,
+}
+
+impl Reader {
+    /// Of this directory, with nothing read yet.
+    pub fn new(dir: &Path) -> Reader {
+        Reader { dir: dir.to_owned(), read: BTreeMap::new(), events: Arc::default() }
     }
-    events.sort_by_key(|event: &Event| event.mono);
-    Ok(events)
+
+    /// All events so far, in order of time. The last line of a process that was killed may be cut short; any other line
+    /// that cannot be read is an error.
+    pub fn events(&mut self) -> Result<Arc<Vec<Event>>> {
+        let mut new = Vec::new();
+        for entry in fs::read_dir(&self.dir).with_context(|| format!("read {}", self.dir.display()))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "events") {
+                let (bytes, lines) = self.read.entry(path.clone()).or_default();
+                read_more(&path, bytes, lines, &mut new).with_context(|| format!("read {}", path.display()))?;
+            }
+        }
+        if !new.is_empty() {
+            let events = Arc::make_mut(&mut self.events);
+            events.append(&mut new);
+            events.sort_by_key(|event| event.mono);
+        }
+        Ok(self.events.clone())
+    }
+}
+
+/// Reads the whole lines behind `bytes`.
+fn read_more(path: &Path, bytes: &mut u64, lines: &mut usize, events: &mut Vec<Event>) -> Result<()> {
+    let mut file = fs::File::open(path)?;
+    file.seek(SeekFrom::Start(*bytes))?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    for line in text[..whole].split_inclusive(|byte| *byte == b'\n') {
+        *lines += 1;
+        events.push(serde_json::from_slice(line).with_context(|| format!("line {lines}"))?);
+    }
+    *bytes += whole as u64;
+    Ok(())
 }

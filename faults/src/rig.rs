@@ -2,6 +2,7 @@
 //! chance, and the book of what was done. Made for each row by `runner`; knows no fault by itself, only the means.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -18,7 +19,7 @@ use crate::child::{Command, Load, Order, SIDE_TABLE, Settings, Task};
 use crate::dump;
 use crate::event::{Event, What};
 use crate::fleet::{LOOK_EVERY, Process, Under};
-use crate::history::{History, Rules, read_events};
+use crate::history::{History, Reader, Rules};
 use crate::log::{Log, mono};
 use crate::proxy::{Protocol, Proxy};
 use crate::report::Criterion;
@@ -66,6 +67,7 @@ pub struct Rig {
     pub admin_url: String,
     /// What must live as long as the server, such as the disk under it. Dropped after it.
     pub kept: Vec<Box<dyn std::any::Any>>,
+    reader: Mutex<Reader>,
     next_proc: u32,
     started: Instant,
 }
@@ -82,6 +84,7 @@ impl Rig {
     ) -> Result<Rig> {
         std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
         let log = Log::open(&dir.join("0.events"), 0)?;
+        let reader = Mutex::new(Reader::new(&dir));
         let settings = Settings::default();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
         let rules = Rules {
@@ -108,6 +111,7 @@ impl Rig {
             url: as_node(&url),
             admin_url: url,
             kept: Vec::new(),
+            reader,
             next_proc: 1,
             started: Instant::now(),
         };
@@ -227,8 +231,8 @@ impl Rig {
     }
 
     /// The events of all processes so far.
-    pub fn events(&self) -> Result<Vec<Event>> {
-        read_events(&self.dir)
+    pub fn events(&self) -> Result<Arc<Vec<Event>>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner).events()
     }
 
     /// How many events there are of a kind.
@@ -399,7 +403,7 @@ impl Rig {
                 dump::of_postgres(&client).await?
             }
         };
-        Ok(History { events: self.events()?, dump, rules: self.rules.clone() })
+        Ok(History { events: self.events()?.to_vec(), dump, rules: self.rules.clone() })
     }
 }
 

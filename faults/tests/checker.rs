@@ -434,8 +434,15 @@ fn a_history_survives_being_written_and_read() {
     let history = good().told();
     let dir = tempfile::tempdir().unwrap();
     let lines: String = history.events.iter().map(|event| serde_json::to_string(event).unwrap() + "\n").collect();
-    std::fs::write(dir.path().join("1.events"), lines + "{\"cut\":").unwrap();
-    assert_eq!(windlass_faults::history::read_events(dir.path()).unwrap(), history.events);
+    let file = dir.path().join("1.events");
+    let mut reader = windlass_faults::history::Reader::new(dir.path());
+    // Read while it is written: behind the first line, in the middle of one, behind the last.
+    for written in [lines.find('\n').unwrap() + 1, lines.len() / 2, lines.len()] {
+        std::fs::write(&file, &lines[..written]).unwrap();
+        reader.events().unwrap();
+    }
+    std::fs::write(&file, lines + "{\"cut\":").unwrap();
+    assert_eq!(*reader.events().unwrap(), history.events);
 }
 
 #[test]

@@ -157,7 +157,7 @@ async fn lost(rig: &Rig, over: &Over) -> Result<Lost> {
     let rows = rig.sql().await?.query("select id from windlass.job", &[]).await?;
     let there: std::collections::HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
     let mut lost = Lost { older: 0, tail: 0, kept: 0 };
-    for event in rig.events()? {
+    for event in rig.events()?.iter() {
         let What::SubmitOk { job, duplicate: false, .. } = event.what else { continue };
         if event.mono < over.from {
             lost.older += usize::from(!there.contains(&job));

@@ -66,7 +66,7 @@ pub(super) async fn hostile_planner(rig: &mut Rig) -> Result<()> {
     rig.go_on(Duration::from_secs(4)).await;
     rig.quiet(Duration::from_secs(60)).await?;
     let (mut claims, mut greedy, mut slowest) = (0, 0, 0);
-    for event in rig.events()? {
+    for event in rig.events()?.iter() {
         if let What::Claim { max, jobs, born: false, asked_at, .. } = &event.what {
             claims += 1;
             greedy += usize::from(jobs.len() > *max);
@@ -157,7 +157,7 @@ pub(super) async fn late_committer(rig: &mut Rig) -> Result<()> {
     rig.quiet(SOON).await?;
     let events = rig.events()?;
     let mut slowest = 0;
-    for event in &events {
+    for event in events.iter() {
         let What::TransactionEnd { call, .. } = event.what else { continue };
         let job = events.iter().find_map(|event| match event.what {
             What::SubmitOk { call: of, job, .. } if of == call => Some(job),
