@@ -247,6 +247,9 @@ struct ModelJob {
     cancel_requested: bool,
     /// It waits in a queue of its own choice, so that its priority cannot be compared with the others'.
     aside: bool,
+    /// It ran when its time was over. If it comes back without having failed, a store may expire it at once, or leave it to
+    /// the node that is about to start it.
+    in_time: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -548,6 +551,7 @@ async fn submit(rig: &Rig, model: &mut Model, shapes: &[Shape], born_leased: Opt
             last_attempt: 0,
             cancel_requested: false,
             aside: false,
+            in_time: false,
         };
         model.jobs.insert(id, fresh);
         match born_leased {
@@ -765,14 +769,21 @@ async fn expire(rig: &Rig, model: &mut Model) -> Result<()> {
     rig.advance(PAST_SOON).await;
     let expired = rig.expire().await;
     let waits = |job: &ModelJob| job.is_live() && !matches!(job.place, Place::Running { .. });
-    let due: Vec<JobId> = model
-        .jobs
-        .iter()
-        .filter(|(_, job)| job.shape.expires && waits(job) && job.failed + job.recoveries == 0)
-        .map(|(id, _)| *id)
-        .collect();
+    let over = |job: &ModelJob| job.shape.expires && waits(job) && job.failed + job.recoveries == 0;
+    let over: Vec<(JobId, bool)> =
+        model.jobs.iter().filter(|(_, job)| over(job)).map(|(id, job)| (*id, job.in_time)).collect();
+    let mut due = Vec::new();
+    for (id, in_time) in over {
+        let record = rig.store().get(EVERYONE, &[id]).await?;
+        if !in_time || record.iter().all(|record| record.status.is_terminal()) {
+            due.push(id);
+        }
+    }
     ensure!(expired == due.len(), "{expired} jobs expired, expected {}", due.len());
     due.into_iter().for_each(|id| model.end(id, Status::Canceled, Some("expired"), 0));
+    for job in model.jobs.values_mut() {
+        job.in_time |= matches!(job.place, Place::Running { .. });
+    }
     Ok(())
 }
 
