@@ -683,6 +683,7 @@ impl Run {
             detail.push_str(why);
         }
         let entry = AuditEntry {
+            sequence: 0,
             at: now,
             actor: progress.by,
             tenant: self.scope.tenant(),

@@ -618,6 +618,7 @@ impl JobService {
         limits.check_note("target", target)?;
         limits.check_note("detail", detail.as_deref().unwrap_or(""))?;
         let entry = AuditEntry {
+            sequence: 0,
             at: self.0.worker.now(),
             actor: ctx.actor().to_owned(),
             tenant: Some(ctx.tenant),
@@ -1234,6 +1235,7 @@ impl Operator {
         let worker = self.0.worker();
         let rewrapped = worker.seals.vault()?.rewrap().await?;
         let entry = AuditEntry {
+            sequence: 0,
             at: worker.now(),
             actor: ctx.actor().to_owned(),
             tenant: None,

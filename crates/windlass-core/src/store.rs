@@ -927,6 +927,10 @@ pub struct Pause {
 /// One line of the audit log (OPS-5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AuditEntry {
+    /// Its place in the log, set by the store when it is written: larger is newer. What is read from the outcome of a job
+    /// has the job's id.
+    #[serde(default, skip_serializing)]
+    pub sequence: u64,
     /// When; set by the store when it is written.
     pub at: Timestamp,
     /// Who.
@@ -951,6 +955,8 @@ pub struct AuditFilter {
     pub action: Option<String>,
     /// Only this target.
     pub target: Option<String>,
+    /// Only what is older than the entry with this [sequence](AuditEntry::sequence): the next page.
+    pub before: Option<u64>,
     /// At most so many; 0 means 50.
     pub limit: usize,
 }

@@ -205,13 +205,15 @@ pub(crate) async fn audit_log(store: &PgStore, scope: Scope, filter: &AuditFilte
         limit => i64::try_from(limit).unwrap_or(i64::MAX),
     };
     if filter.action.as_deref() == Some("JOB_SUCCEEDED") {
-        return successes(store, scope, filter.target.as_deref(), limit).await;
+        return successes(store, scope, filter, limit).await;
     }
-    let params: [Param<'_>; 4] = [
+    let before = before(filter);
+    let params: [Param<'_>; 5] = [
         (&tenant(scope), Type::UUID),
         (&filter.action, Type::TEXT),
         (&filter.target, Type::TEXT),
         (&limit, Type::INT8),
+        (&before, Type::INT8),
     ];
     let rows = store.within(scope).query(include_str!("sql/audit_log.sql"), &params).await?;
     let entry = |row: &tokio_postgres::Row| AuditEntry {
@@ -221,20 +223,24 @@ pub(crate) async fn audit_log(store: &PgStore, scope: Scope, filter: &AuditFilte
         action: row.get(3),
         target: row.get(4),
         detail: row.get(5),
+        sequence: row.get::<_, i64>(6) as u64,
     };
     Ok(rows.iter().map(entry).collect())
 }
 
 /// Audit entries of jobs that ended well, from their outcomes.
-async fn successes(store: &PgStore, scope: Scope, target: Option<&str>, limit: i64) -> Result<Vec<AuditEntry>> {
-    let id = match target.map(str::parse::<JobId>) {
+async fn successes(store: &PgStore, scope: Scope, filter: &AuditFilter, limit: i64) -> Result<Vec<AuditEntry>> {
+    let id = match filter.target.as_deref().map(str::parse::<JobId>) {
         None => None,
         Some(Ok(id)) => Some(id.as_i64()),
         Some(Err(_)) => return Ok(Vec::new()),
     };
-    let params: [Param<'_>; 3] = [(&tenant(scope), Type::UUID), (&id, Type::INT8), (&limit, Type::INT8)];
+    let before = before(filter);
+    let params: [Param<'_>; 4] =
+        [(&tenant(scope), Type::UUID), (&id, Type::INT8), (&limit, Type::INT8), (&before, Type::INT8)];
     let rows = store.within(scope).query(include_str!("sql/audit_successes.sql"), &params).await?;
     let entry = |row: &tokio_postgres::Row| AuditEntry {
+        sequence: row.get::<_, i64>(2) as u64,
         at: row.get::<_, Time>(0).0,
         actor: "windlass".to_owned(),
         tenant: Some(TenantId(row.get(1))),
@@ -243,6 +249,11 @@ async fn successes(store: &PgStore, scope: Scope, target: Option<&str>, limit: i
         detail: None,
     };
     Ok(rows.iter().map(entry).collect())
+}
+
+/// The number before which a page of the audit log ends. Larger ones than there are mean the first page.
+fn before(filter: &AuditFilter) -> Option<i64> {
+    filter.before.map(|before| i64::try_from(before).unwrap_or(i64::MAX))
 }
 
 pub(crate) fn tenant(scope: Scope) -> Option<Uuid> {

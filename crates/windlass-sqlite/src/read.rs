@@ -604,6 +604,7 @@ pub(crate) fn audit_log(
     let limit = as_i64(if filter.limit == 0 { AUDIT_DEFAULT } else { filter.limit });
     let tenant = scope.tenant();
     let tenant = tenant.as_ref().map(tenant_bytes);
+    let before = filter.before.map(|before| i64::try_from(before).unwrap_or(i64::MAX));
     let mut entries = Vec::new();
     if filter.action.as_deref() == Some(JOB_SUCCEEDED) {
         let job = match filter.target.as_deref().map(str::parse::<JobId>) {
@@ -612,9 +613,10 @@ pub(crate) fn audit_log(
             Some(Err(_)) => return Ok(entries),
         };
         let mut select = conn.prepare_cached(include_str!("sql/read_audit_succeeded.sql"))?;
-        let mut rows = select.query(params![tenant, job, now.as_micros(), limit])?;
+        let mut rows = select.query(params![tenant, job, now.as_micros(), limit, before])?;
         while let Some(row) = rows.next()? {
             entries.push(AuditEntry {
+                sequence: row.get::<_, i64>(2)? as u64,
                 at: row.time(0)?,
                 actor: SYSTEM.into(),
                 tenant: Some(row.tenant(1)?),
@@ -626,10 +628,11 @@ pub(crate) fn audit_log(
         return Ok(entries);
     }
     let mut select = conn.prepare_cached(include_str!("sql/read_audit.sql"))?;
-    let mut rows = select.query(params![tenant, filter.action, filter.target, limit])?;
+    let mut rows = select.query(params![tenant, filter.action, filter.target, limit, before])?;
     while let Some(row) = rows.next()? {
         let has_tenant = !matches!(row.get_ref(2)?, rusqlite::types::ValueRef::Null);
         entries.push(AuditEntry {
+            sequence: row.get::<_, i64>(6)? as u64,
             at: row.time(0)?,
             actor: row.text(1)?,
             tenant: if has_tenant { Some(row.tenant(2)?) } else { None },

@@ -210,6 +210,7 @@ async fn the_audit_log_is_filtered_and_knows_successes() {
     b.finish(&claimed, succeed()).await;
     for n in 0..3 {
         let entry = AuditEntry {
+            sequence: 0,
             at: common::NOW,
             actor: "ann".into(),
             tenant: None,

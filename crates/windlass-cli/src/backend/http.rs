@@ -625,11 +625,26 @@ impl Backend for Http {
         #[derive(Deserialize)]
         struct Answer {
             entries: Vec<AuditEntry>,
+            next: Option<String>,
         }
-        let mut query = vec![("limit", filter.limit.to_string())];
+        let mut query = Vec::new();
         query.extend(filter.action.clone().map(|action| ("action", action)));
         query.extend(filter.target.clone().map(|target| ("target", target)));
-        Ok(self.answer::<Answer>(self.ask(Method::GET, &["audit"]).await?.query(&query)).await?.entries)
+        let mut before = filter.before.map(|before| before.to_string());
+        let mut entries = Vec::new();
+        // A server gives a page at a time.
+        while entries.len() < filter.limit {
+            let limit = (filter.limit - entries.len()).min(200).to_string();
+            let page = query.iter().cloned().chain([("limit", limit)]).chain(before.map(|before| ("before", before)));
+            let page: Vec<_> = page.collect();
+            let mut answer: Answer = self.answer(self.ask(Method::GET, &["audit"]).await?.query(&page)).await?;
+            entries.append(&mut answer.entries);
+            before = answer.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        Ok(entries)
     }
 
     async fn tenants(&self) -> Result<Vec<TenantUse>> {

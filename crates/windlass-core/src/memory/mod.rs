@@ -255,7 +255,7 @@ impl Store for MemoryStore {
     }
 
     async fn audit(&self, entry: AuditEntry) -> Result<()> {
-        self.step(|state, now| state.audit.push(AuditEntry { at: now, ..entry }));
+        self.step(|state, now| state.push_audit(AuditEntry { at: now, ..entry }));
         Ok(())
     }
 
@@ -1206,21 +1206,23 @@ impl State {
     fn audit_log(&self, scope: Scope, filter: &AuditFilter, now: Timestamp) -> Vec<AuditEntry> {
         let limit = if filter.limit == 0 { DEFAULT_AUDIT_LIMIT } else { filter.limit };
         if filter.action.as_deref() == Some("JOB_SUCCEEDED") {
-            return self.successes(scope, filter.target.as_deref(), limit, now);
+            return self.successes(scope, filter, limit, now);
         }
         let passes = |entry: &&AuditEntry| {
             entry.tenant.map_or(scope.tenant().is_none(), |tenant| scope.covers(tenant))
                 && filter.action.as_ref().is_none_or(|action| *action == entry.action)
                 && filter.target.as_ref().is_none_or(|target| *target == entry.target)
+                && filter.before.is_none_or(|before| entry.sequence < before)
         };
         self.audit.iter().rev().filter(passes).take(limit).cloned().collect()
     }
 
     /// Audit entries of jobs that ended well, from their outcomes.
-    fn successes(&self, scope: Scope, target: Option<&str>, limit: usize, now: Timestamp) -> Vec<AuditEntry> {
+    fn successes(&self, scope: Scope, filter: &AuditFilter, limit: usize, now: Timestamp) -> Vec<AuditEntry> {
         let success = |entry: &Entry| {
             let outcome = entry.outcome().filter(|outcome| outcome.status == Status::Succeeded)?;
             Some(AuditEntry {
+                sequence: entry.job.id.as_i64() as u64,
                 at: outcome.at,
                 actor: ENGINE.to_owned(),
                 tenant: Some(entry.job.tenant),
@@ -1229,15 +1231,13 @@ impl State {
                 detail: None,
             })
         };
-        let ids: Vec<JobId> = match target {
+        let ids: Vec<JobId> = match filter.target.as_deref() {
             Some(target) => target.parse().into_iter().collect(),
             None => self.jobs.keys().rev().copied().collect(),
         };
-        let mut entries: Vec<AuditEntry> =
-            ids.into_iter().filter_map(|id| self.visible(scope, id, now)).filter_map(success).collect();
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));
-        entries.truncate(limit);
-        entries
+        let older = |entry: &AuditEntry| filter.before.is_none_or(|before| entry.sequence < before);
+        let visible = ids.into_iter().filter_map(|id| self.visible(scope, id, now));
+        visible.filter_map(success).filter(older).take(limit).collect()
     }
 }
 
@@ -1454,7 +1454,12 @@ impl State {
         detail: Option<String>,
     ) {
         let (actor, action, target) = (actor.to_owned(), action.to_owned(), target.to_string());
-        self.audit.push(AuditEntry { at: now, actor, tenant, action, target, detail });
+        self.push_audit(AuditEntry { sequence: 0, at: now, actor, tenant, action, target, detail });
+    }
+
+    fn push_audit(&mut self, entry: AuditEntry) {
+        let sequence = self.audit.len() as u64 + 1;
+        self.audit.push(AuditEntry { sequence, ..entry });
     }
 }
 

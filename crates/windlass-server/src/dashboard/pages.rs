@@ -484,11 +484,14 @@ pub(crate) async fn audit(ask: Ask) -> Answer {
     filter.action = ask.query.given("action").map(str::to_owned);
     filter.target = ask.query.given("target").map(str::to_owned);
     filter.limit = ENTRIES;
+    filter.before = ask.query.number("before")?;
     let entries = match ask.operator() {
         Some(operator) => operator.audit_log(&filter).await?,
         None => ask.app.service.audit_log(&ask.context(), &filter).await?,
     };
-    let page = audit::Audit { action: action.to_owned(), target: target.to_owned(), entries, limit: ENTRIES };
+    let next = entries.last().filter(|_| entries.len() == ENTRIES).map(|entry| entry.sequence.to_string());
+    let is_later = filter.before.is_some();
+    let page = audit::Audit { action: action.to_owned(), target: target.to_owned(), entries, next, is_later };
     Ok(audit::page(&ask.frame().await?, &page))
 }
 

@@ -231,6 +231,8 @@ pub(crate) struct AuditQuery {
     action: Option<String>,
     /// Only this target: a job id, a pause target.
     target: Option<String>,
+    /// Where the page before ended, as its `next` says.
+    before: Option<String>,
     /// At most so many; 50 by default, more than 200 is 200.
     #[param(minimum = 1)]
     limit: Option<usize>,
@@ -253,7 +255,7 @@ pub(crate) struct AuditLine {
 
 impl From<AuditEntry> for AuditLine {
     fn from(entry: AuditEntry) -> Self {
-        let AuditEntry { at, actor, tenant, action, target, detail } = entry;
+        let AuditEntry { at, actor, tenant, action, target, detail, .. } = entry;
         AuditLine { at, actor, tenant, action, target, detail }
     }
 }
@@ -263,6 +265,9 @@ impl From<AuditEntry> for AuditLine {
 pub(crate) struct AuditBody {
     /// Newest first.
     entries: Vec<AuditLine>,
+    /// For `before`, where there may be more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// What was done, by whom, newest first.
@@ -276,6 +281,8 @@ pub(crate) async fn audit(
     filter.action = query.action;
     filter.target = query.target;
     filter.limit = query.limit.unwrap_or(50).clamp(1, 200);
+    let number = |before: &str| before.parse().map_err(|_| Problem::invalid("before", "is what `next` said"));
+    filter.before = query.before.as_deref().map(number).transpose()?;
     let texts = [("action", &filter.action), ("target", &filter.target)];
     for (field, text) in texts {
         if text.as_ref().is_some_and(|text| text.len() > 256 || text.contains('\0')) {
@@ -286,7 +293,8 @@ pub(crate) async fn audit(
         Some(right) => app.service.operator(right).audit_log(&filter).await?,
         None => app.service.audit_log(&caller.context(), &filter).await?,
     };
-    Ok(Json(AuditBody { entries: entries.into_iter().map(AuditLine::from).collect() }))
+    let next = entries.last().filter(|_| entries.len() == filter.limit).map(|entry| entry.sequence.to_string());
+    Ok(Json(AuditBody { entries: entries.into_iter().map(AuditLine::from).collect(), next }))
 }
 
 /// What a tenant may use. What is left out is not limited.

@@ -140,6 +140,16 @@ pub(crate) async fn pauses_hold_jobs_until_they_are_resumed(rig: &Rig) {
     assert_eq!(rig.delete(&format!("/pauses/{own}")).await.status, 204);
     rig.delete(&format!("/pauses/{own}")).await.is_problem(404, "not_found");
     rig.wait_for(&id, "succeeded").await;
+    // The audit log, a page of one entry at a time.
+    let mut actions = Vec::new();
+    let mut next = String::new();
+    loop {
+        let page = rig.get(&format!("/audit?target={own}&limit=1{next}")).await;
+        actions.extend(page.body["entries"].as_array().expect("entries").iter().map(|entry| entry["action"].clone()));
+        let Some(before) = page.body["next"].as_str() else { break };
+        next = format!("&before={before}");
+    }
+    assert_eq!(actions, [json!("RESUMED"), json!("PAUSED")]);
 }
 
 /// BEY-8 over HTTP.

@@ -142,6 +142,7 @@ fn paths(id: &str) -> Vec<String> {
         "/jobs?replayed=perhaps",
         "/audit?limit=x",
         "/audit?nope=1",
+        "/audit?before=x",
         "/failures?limit=x",
         "/tenants/nobody/quota",
         "/events?after=x",

@@ -525,6 +525,7 @@ pub(super) async fn steering_writes_the_audit_log(rig: Rig) {
 pub(super) async fn the_audit_log_filters_and_keeps_to_its_scope(rig: Rig) {
     let write = async |tenant: Option<TenantId>, action: &str, target: &str| {
         let entry = AuditEntry {
+            sequence: 0,
             at: Timestamp::default(),
             actor: "ann".into(),
             tenant,
@@ -556,6 +557,20 @@ pub(super) async fn the_audit_log_filters_and_keeps_to_its_scope(rig: Rig) {
     assert_eq!(read(EVERYONE, |f| f.target = Some("1".into())).await, [all[0].clone(), all[3].clone()]);
     assert_eq!(read(Scope::Tenant(A), |_| {}).await, [all[0].clone(), all[3].clone()]);
     assert_eq!(read(Scope::Tenant(B), |_| {}).await, [all[2].clone()]);
+    // Page by page, one entry at a time, also where everything was written in the same moment.
+    let (first, second) = (rig.ended(rig.job(), succeed()).await, rig.ended(rig.job(), succeed()).await);
+    let successes = [line("JOB_SUCCEEDED", &second.to_string()), line("JOB_SUCCEEDED", &first.to_string())];
+    for (action, expected) in [(None, &all[..]), (Some("JOB_SUCCEEDED"), &successes[..])] {
+        let mut filter = AuditFilter::default();
+        filter.action = action.map(str::to_owned);
+        filter.limit = 1;
+        let mut found = Vec::new();
+        while let Some(entry) = rig.store().audit_log(EVERYONE, &filter).await.expect("audit_log").pop() {
+            filter.before = Some(entry.sequence);
+            found.push((entry.action, entry.target));
+        }
+        assert_eq!(found, expected);
+    }
 }
 
 /// OPS-7: an ended job is kept as long as its transition says, then nobody sees it, cleaned or not.

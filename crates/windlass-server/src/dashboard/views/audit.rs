@@ -16,8 +16,10 @@ pub(crate) struct Audit {
     pub(crate) target: String,
     /// Newest first.
     pub(crate) entries: Vec<AuditEntry>,
-    /// How many are shown at most.
-    pub(crate) limit: usize,
+    /// Where the next page begins, if there may be one.
+    pub(crate) next: Option<String>,
+    /// Whether this is not the first page.
+    pub(crate) is_later: bool,
 }
 
 /// Actions to suggest.
@@ -80,12 +82,27 @@ pub(crate) fn page(shell: &Shell, audit: &Audit) -> Markup {
                         }
                     }
                 }
-                @if audit.entries.len() >= audit.limit { p.panel-empty { "The latest " (audit.limit) " are shown; filter by action or target to see older ones." } }
             }
+            (pager(shell, audit))
         }
     };
-    let live = Live { every_seconds: Some(10), events: None };
+    let live = Live { every_seconds: (!audit.is_later).then_some(10), events: None };
     shell.page(Page { place: Place::Audit, title: "Audit", aside: html! {}, content, live })
+}
+
+/// Links to the next page and back to the first.
+fn pager(shell: &Shell, audit: &Audit) -> Markup {
+    let filter = [("action", audit.action.as_str()), ("target", audit.target.as_str())];
+    html! {
+        @if audit.is_later || audit.next.is_some() {
+            nav.pager aria-label="Pages" {
+                @if audit.is_later { a.button href=(shell.urls.query("/audit", &filter)) rel="first" { "Newest" } }
+                @if let Some(next) = &audit.next {
+                    a.button rel="next" href=(shell.urls.query("/audit", &[filter[0], filter[1], ("before", next)])) { "Older" }
+                }
+            }
+        }
+    }
 }
 
 /// What was acted on: a job as a link, anything else as text.

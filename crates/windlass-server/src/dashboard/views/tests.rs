@@ -301,6 +301,7 @@ fn every_page(shell: &Shell, text: &str) -> Vec<(&'static str, Markup)> {
         handlers: vec![owned()],
     };
     let entry = |target: String| AuditEntry {
+        sequence: 0,
         at: NOW,
         actor: owned(),
         tenant: Some(TenantId::ROOT),
@@ -398,7 +399,8 @@ fn every_page(shell: &Shell, text: &str) -> Vec<(&'static str, Markup)> {
                     action: owned(),
                     target: owned(),
                     entries: vec![entry(owned()), entry("77".into())],
-                    limit: 2,
+                    next: Some(owned()),
+                    is_later: true,
                 },
             ),
         ),
@@ -406,7 +408,13 @@ fn every_page(shell: &Shell, text: &str) -> Vec<(&'static str, Markup)> {
             "audit, none",
             audit::page(
                 shell,
-                &audit::Audit { action: String::new(), target: String::new(), entries: vec![], limit: 2 },
+                &audit::Audit {
+                    action: String::new(),
+                    target: String::new(),
+                    entries: vec![],
+                    next: None,
+                    is_later: false,
+                },
             ),
         ),
         (
