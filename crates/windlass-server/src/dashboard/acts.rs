@@ -255,6 +255,10 @@ async fn submitted(ask: &Ask, form: &Fields) -> Result<(JobId, Did), Problem> {
     let (_, answers) =
         ask.app.service.submit_payloads(&ctx, form.get("handler"), vec![Ok(payload)], options, false).await?;
     let answer = answers.into_iter().next().ok_or_else(Problem::internal)??;
+    if !answer.duplicate {
+        let detail = Some(format!("handler {}", form.get("handler")));
+        ask.app.service.audit(&ctx, "JOB_SUBMITTED", &answer.id.to_string(), detail).await?;
+    }
     Ok((answer.id, if answer.duplicate { Did::Duplicate } else { Did::Submitted }))
 }
 
@@ -488,6 +492,8 @@ pub(crate) async fn revoke_key(ask: Ask, Form(form): Form) -> Answer {
 pub(crate) async fn add_hook(ask: Ask, Form(form): Form) -> Answer {
     let added = async {
         let events = form.all("event").iter().map(|status| Status::parse(status)).collect::<Result<Vec<_>, _>>()?;
+        let egress = &ask.app.config.webhook_egress;
+        egress.check(form.get("url")).map_err(|error| Problem::invalid("url", error.to_string()))?;
         let mut hook = NewWebhook::new(form.get("url"));
         if !events.is_empty() {
             hook.events = events;
