@@ -75,6 +75,40 @@ async fn a_server_without_required_credentials_stays_on_loopback() {
     service.shutdown().await;
 }
 
+/// S20: who sends a head or a body a byte at a time is cut off, and holds nobody else up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_sends_too_slowly_is_cut_off() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let rig = Rig::with(Where::Memory, |config| {
+        config.limits.header_timeout = std::time::Duration::from_millis(300);
+        config.limits.request_timeout = std::time::Duration::from_millis(600);
+    })
+    .await;
+    let host = rig.url.trim_start_matches("http://").to_owned();
+    let head = format!("POST /api/v1/jobs HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n", rig.key);
+    let body = format!("{head}Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{");
+    for (start, says) in [(head.as_str(), ""), (body.as_str(), "HTTP/1.1 504")] {
+        let mut connection = tokio::net::TcpStream::connect(&host).await.expect("it listens");
+        connection.write_all(start.as_bytes()).await.expect("it reads");
+        let (mut reads, mut writes) = connection.into_split();
+        let drip = async {
+            while writes.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            std::future::pending().await
+        };
+        let mut answer = String::new();
+        let ended = async { reads.read_to_string(&mut answer).await };
+        let cut_off = tokio::time::timeout(std::time::Duration::from_secs(10), async {
+            tokio::select! { ended = ended => ended.is_ok(), () = drip => false }
+        });
+        cut_off.await.expect("it is cut off");
+        assert!(answer.starts_with(says), "{answer}");
+        assert_eq!(rig.get("/me").await.status, 200, "others are served meanwhile");
+    }
+    assert_eq!(rig.jobs().await, 0);
+}
+
 fn local(config: &mut Config) {
     config.auth = Auth::Local;
 }

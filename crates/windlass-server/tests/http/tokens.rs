@@ -20,6 +20,9 @@ ub8VNCIlSh1eTPGbTsVBOKTcwBTYXh54GW7BXLTvVsa28VtkHbJb3xYm
 -----END PRIVATE KEY-----
 ";
 
+/// Likewise.
+const RSA_KEY: &str = include_str!("rsa.pem");
+
 fn claims() -> Value {
     json!({
         "iss": "https://id.example", "aud": "windlass", "sub": "user-7", "exp": get_current_timestamp() + 60,
@@ -127,19 +130,25 @@ async fn a_token_with_a_shared_secret_is_checked_in_every_respect() {
 /// S02, S13: public keys from a file; a token can choose a key of the set and nothing else, and new keys are found.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_with_public_keys_are_checked_against_the_set() {
-    let key = EncodingKey::from_ec_pem(EC_KEY.as_bytes()).expect("a key");
-    let mut jwk = Jwk::from_encoding_key(&key, Algorithm::ES256).expect("a public key");
+    let elliptic = EncodingKey::from_ec_pem(EC_KEY.as_bytes()).expect("a key");
+    check_against_a_set(Algorithm::ES256, "ES256", elliptic, EC_KEY).await;
+    let rsa = EncodingKey::from_rsa_pem(RSA_KEY.as_bytes()).expect("a key");
+    check_against_a_set(Algorithm::RS256, "RS256", rsa, RSA_KEY).await;
+}
+
+async fn check_against_a_set(algorithm: Algorithm, name: &str, key: EncodingKey, pem: &str) {
+    let mut jwk = Jwk::from_encoding_key(&key, algorithm).expect("a public key");
     jwk.common.key_id = Some("key-1".to_owned());
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("jwks.json");
     let set = serde_json::to_string(&JwkSet { keys: vec![jwk] }).expect("a set");
     std::fs::write(&path, &set).expect("written");
-    let mut config = JwtConfig::new("https://id.example", "windlass", &["ES256"], JwtKeys::File(path.clone()));
+    let mut config = JwtConfig::new("https://id.example", "windlass", &[name], JwtKeys::File(path.clone()));
     config.tenants = vec![("acme".to_owned(), OTHER)];
     config.all_tenants_claim = Some("operator".to_owned());
     let rig = rig_with(config).await;
     let signed = |kid: Option<&str>, claims: &Value| {
-        let mut header = Header::new(Algorithm::ES256);
+        let mut header = Header::new(algorithm);
         header.kid = kid.map(str::to_owned);
         encode(&header, claims, &key).expect("a token")
     };
@@ -157,7 +166,7 @@ async fn tokens_with_public_keys_are_checked_against_the_set() {
     // The classic: the public key as the secret of a shared one.
     let mut header = Header::new(Algorithm::HS256);
     header.kid = Some("key-1".to_owned());
-    for secret in [set.as_bytes(), EC_KEY.as_bytes()] {
+    for secret in [set.as_bytes(), pem.as_bytes()] {
         let forged = encode(&header, &claims(), &EncodingKey::from_secret(secret)).expect("a token");
         me(&rig, &forged).await.is_problem(401, "unauthorized");
     }
