@@ -342,10 +342,14 @@ impl JobService {
 
     /// A job, without its input (OPS-1). Concurrent calls share one query.
     pub async fn get(&self, ctx: &SecurityContext, id: JobId) -> Result<JobRecord, Error> {
-        if let Some(record) = self.0.local.get(ctx.scope(), id) {
+        self.get_within(ctx.scope(), id).await
+    }
+
+    async fn get_within(&self, scope: Scope, id: JobId) -> Result<JobRecord, Error> {
+        if let Some(record) = self.0.local.get(scope, id) {
             return Ok(record);
         }
-        let mut record = self.0.lookups.get(ctx.scope(), id).await?.ok_or(Error::NotFound(id))?;
+        let mut record = self.0.lookups.get(scope, id).await?.ok_or(Error::NotFound(id))?;
         self.0.worker.seals.open_record(&mut record).await;
         Ok(record)
     }
@@ -1133,6 +1137,11 @@ impl Operator {
 
     pub(crate) fn scope(&self) -> Scope {
         self.1
+    }
+
+    /// Any tenant's job, as [`JobService::get`].
+    pub async fn get(&self, id: JobId) -> Result<JobRecord, Error> {
+        self.0.get_within(self.1, id).await
     }
 
     /// Every tenant's jobs, newest first.

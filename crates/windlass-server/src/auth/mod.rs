@@ -12,7 +12,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
-use windlass_core::{Error, JobId, OperatorRight, Right, Rights, Scope, SecurityContext, TenantId};
+use windlass_core::{JobId, OperatorRight, Right, Rights, SecurityContext, TenantId};
 
 pub(crate) use attempts::Attempts;
 pub(crate) use jwt::Issuer;
@@ -144,11 +144,7 @@ impl Caller {
     /// The caller in the tenant of a job it may see.
     pub(crate) async fn context_of(&self, app: &App, job: JobId) -> Result<SecurityContext, Problem> {
         let Some(right) = self.operator() else { return Ok(self.context()) };
-        let found = app.service.store().get(Scope::All(right), &[job]).await?;
-        match found.first() {
-            Some(record) => Ok(self.in_tenant(record.tenant)),
-            None => Err(Error::NotFound(job).into()),
-        }
+        Ok(self.in_tenant(app.service.operator(right).get(job).await?.tenant))
     }
 
     pub(crate) fn in_tenant(&self, tenant: TenantId) -> SecurityContext {

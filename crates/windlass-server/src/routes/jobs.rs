@@ -226,8 +226,10 @@ pub(crate) async fn show(
 
 /// A job that the caller may see, by the one look that all concurrent callers share.
 async fn find(app: &App, caller: &Caller, id: JobId) -> Result<windlass_core::JobRecord, Problem> {
-    let ctx = caller.context_of(app, id).await?;
-    Ok(app.service.get(&ctx, id).await?)
+    Ok(match caller.operator() {
+        Some(right) => app.service.operator(right).get(id).await?,
+        None => app.service.get(&caller.context(), id).await?,
+    })
 }
 
 /// How a job ended.
