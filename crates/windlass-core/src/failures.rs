@@ -70,7 +70,7 @@ pub struct Failing {
 
 /// Dead letters, and as many retrying jobs, that are looked at for groups: the newest ones, so that a look costs the same
 /// however much has failed over the years.
-pub const FAILURES_LOOKED_AT: usize = 10_000;
+pub const FAILURES_LOOKED_AT: usize = 5_000;
 
 impl JobService {
     /// The caller's failing jobs by what is wrong with them, the largest groups first: dead letters that nobody has

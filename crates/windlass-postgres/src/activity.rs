@@ -72,7 +72,7 @@ pub(crate) async fn depths(
     from: Timestamp,
 ) -> Result<Vec<(Timestamp, Counts)>> {
     let params: [Param<'_>; 2] = [(&resolution.seconds(), Type::INT2), (&Time(from), Type::TIMESTAMPTZ)];
-    let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/depths.sql"), &params).await?;
+    let rows = store.engine().query(include_str!("sql/depths.sql"), &params).await?;
     let depth = |row: &tokio_postgres::Row| {
         let mut counts = Counts::default();
         for (status, n) in Status::ALL.into_iter().zip(row.get::<_, Vec<i64>>(1)) {

@@ -95,8 +95,12 @@ pub(crate) async fn set(store: &PgStore, of: Option<TenantId>, quota: Option<&Qu
 pub(crate) async fn uses(store: &PgStore, scope: Scope) -> Result<Vec<TenantUse>> {
     let quotas = refresh(store).await?;
     let count_bytes = quotas.default.iter().chain(quotas.own.values()).any(|quota| quota.bytes.is_some());
-    let params: [Param<'_>; 2] = [(&crate::steer::tenant(scope), Type::UUID), (&count_bytes, Type::BOOL)];
-    let rows = store.shared.pools.api.query(Access::Read, include_str!("sql/tenant_uses.sql"), &params).await?;
+    let sql = match count_bytes {
+        true => include_str!("sql/tenant_uses_bytes.sql"),
+        false => include_str!("sql/tenant_uses.sql"),
+    };
+    let params: [Param<'_>; 1] = [(&crate::steer::tenant(scope), Type::UUID)];
+    let rows = store.engine().query(sql, &params).await?;
     let mut uses: BTreeMap<TenantId, TenantUse> = quotas
         .own
         .keys()
