@@ -30,6 +30,12 @@ const CLEAN_EVERY: Duration = Duration::from_secs(10);
 /// How often it is looked who holds an old snapshot.
 const HELD_EVERY: Duration = Duration::from_secs(10);
 
+/// How often this machine's clock is compared with the store's.
+const CLOCK_EVERY: Duration = Duration::from_secs(30);
+
+/// How far the two may be apart: beyond it, times in logs and times that callers give mean something else than they say.
+const CLOCK_OFF: Duration = Duration::from_secs(2);
+
 /// Steps of cleaning in a row while there is more: a node removes up to 10,000 jobs a second, and other maintenance
 /// still gets its turn.
 const CLEAN_STEPS: usize = 20;
@@ -97,7 +103,8 @@ impl Worker {
     /// Recovers, opens gates, expires, cleans and counts, until the node stops.
     pub(crate) async fn look_after(self: Arc<Self>) {
         let (mut recovered, mut tidied, mut cleaned, mut missing) = (None, None, None, None);
-        let (mut compared, mut held, mut sampled) = (None, None, None);
+        let (mut compared, mut held, mut sampled, mut clock) = (None, None, None, None);
+        let mut clock_is_off = false;
         let mut sample_every = DEPTH_EVERY;
         let mut forgotten = HashMap::new();
         let missing_every = (self.config.handler_missing_after / 10).clamp(LOOK_EVERY, Duration::from_secs(60));
@@ -127,6 +134,9 @@ impl Worker {
             }
             if steps.is_ok() && due(&mut held, HELD_EVERY.min(self.config.held_snapshot_after)) {
                 steps = self.look_for_held_snapshots().await;
+            }
+            if steps.is_ok() && due(&mut clock, CLOCK_EVERY) {
+                steps = self.compare_clocks(&mut clock_is_off).await;
             }
             if steps.is_ok() && due(&mut sampled, sample_every) {
                 steps = self.sample_depth().await.map(|next| sample_every = next);
@@ -213,6 +223,22 @@ impl Worker {
                     held.fix()
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Warns when this machine's clock is off, once each time it gets off. Leases and due times go by the store's clock
+    /// alone, so nothing runs early or twice.
+    async fn compare_clocks(&self, is_off: &mut bool) -> store::Result<()> {
+        let skew = self.clock_skew_ms().await?;
+        let was_off = std::mem::replace(is_off, skew.unsigned_abs() > CLOCK_OFF.as_millis() as u64);
+        if *is_off && !was_off {
+            let seconds = skew as f64 / 1_000.0;
+            tracing::warn!(
+                skew_ms = skew,
+                "the clock of the store is {seconds:+.1} s off the clock of this machine: times that this process logs or \
+                 passes on are wrong by as much (check its time synchronisation)"
+            );
         }
         Ok(())
     }

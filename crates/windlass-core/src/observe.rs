@@ -192,10 +192,16 @@ impl Worker {
         Ok(health)
     }
 
-    async fn look_at_health(&self) -> Result<Health, Error> {
+    /// How far the store's clock is ahead of this machine's, in milliseconds.
+    pub(crate) async fn clock_skew_ms(&self) -> crate::store::Result<i64> {
         let asked = SystemClock.now();
         let now = self.store.now().await?;
-        let answered = SystemClock.now();
+        Ok(skew_ms(now, asked, SystemClock.now()))
+    }
+
+    async fn look_at_health(&self) -> Result<Health, Error> {
+        let skew_ms = self.clock_skew_ms().await?;
+        let now = self.store.now().await?;
         let nodes = self.store.nodes().await?;
         let nodes: Vec<NodeHealth> =
             nodes.into_iter().map(|node| NodeHealth::of(node, now, self.config.lease)).collect();
@@ -210,7 +216,7 @@ impl Worker {
             stale: nodes.iter().filter(|node| node.stale).map(|node| node.record.running as u64).sum(),
             nodes,
             held,
-            skew_ms: skew_ms(now, asked, answered),
+            skew_ms,
             vitals,
         })
     }

@@ -12,6 +12,7 @@ use crate::StoreKind;
 use crate::child::{Command, Load, Order, STEERED, Todo};
 use crate::event::{Event, What};
 use crate::faketime;
+use crate::fleet::Process;
 use crate::rig::{Rig, SOON};
 
 /// F13: nodes whose clocks are an hour ahead and an hour behind.
@@ -34,6 +35,11 @@ pub(super) async fn wrong_clocks(rig: &mut Rig) -> Result<()> {
     rig.go_on(rig.settings.lease * 2).await;
     let recovered = rig.count(|what| matches!(what, What::Recovered { .. }))?;
     rig.demand("no lease is taken away early", format!("{recovered} were"), recovered == 0);
+    let warns = |node: &&Process| {
+        std::fs::read_to_string(node.errors_file()).is_ok_and(|said| said.contains("off the clock of this machine"))
+    };
+    let warned = rig.processes[..2].iter().filter(warns).count();
+    rig.demand("each node warns that its clock is off", format!("{warned} of 2 did"), warned == 2);
     rig.quiet(Duration::from_secs(60)).await
 }
 
