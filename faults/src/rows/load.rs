@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use tokio_postgres::Client;
 use windlass_testkit::servers::StopMode;
 
 use super::seen::{accepted, acknowledged, failures, starts};
@@ -107,25 +108,7 @@ pub(super) async fn unanalysed(rig: &mut Rig) -> Result<()> {
     for row in sql.query(tables, &[]).await? {
         sql.batch_execute(row.get(0)).await?;
     }
-    // In a queue that nobody serves; the chunks lie among those that are served.
-    for _ in 0..many / STEP {
-        let fill = format!(
-            "select count(*) from windlass.submit_many('{NOBODY}', (select json_agg('{{}}'::json) from generate_series(1, {STEP})),
-                                                       queue => '{NOBODY}')"
-        );
-        sql.batch_execute(&fill).await?;
-        let ended = format!(
-            "begin; set local windlass.packed = 'on';
-             with j as (insert into windlass.job (handler, queue) select '{NOBODY}', '{NOBODY}' from generate_series(1, 2048)
-                        on conflict do nothing returning id)
-             insert into windlass.outcome (id, finished_at, status, attempt, failed, recoveries)
-             select id, clock_timestamp(), 6, 1, 0, 0 from j;
-             commit"
-        );
-        for _ in 0..STEP / 2_048 {
-            sql.batch_execute(&ended).await?;
-        }
-    }
+    fill(&sql, many).await?;
     let seed = rig.seed();
     rig.fleet(2, Load { seed, tasks: 8, ..Load::default() }).await?;
     rig.go_on(Duration::from_secs(rig.profile.times(8, 60) as u64)).await;
@@ -135,17 +118,7 @@ pub(super) async fn unanalysed(rig: &mut Rig) -> Result<()> {
     let at_most = rig.profile.times(60, 20) as u64;
     rig.demand_within("99 of 100 claims are answered", Duration::from_micros(p99), Duration::from_millis(at_most));
     rig.end_loads();
-    // The checker knows only of jobs that someone has asked for.
-    for table in ["ready", "job"] {
-        let ids = format!("delete from windlass.{table} where queue = '{NOBODY}'");
-        if table == "job" {
-            let outcomes = format!(
-                "delete from windlass.outcome o using windlass.job j where j.id = o.id and j.queue = '{NOBODY}'"
-            );
-            sql.batch_execute(&outcomes).await?;
-        }
-        sql.batch_execute(&ids).await?;
-    }
+    take_away(&sql).await?;
     rig.healed("the backlog");
     rig.quiet(Duration::from_secs(60)).await
 }
@@ -155,7 +128,47 @@ const STEP: usize = 10_000;
 /// A queue and a handler that no node has.
 const NOBODY: &str = "nobody";
 
-fn claim_time(event: &Event) -> Option<u64> {
+/// Makes so many jobs that wait in a queue nobody serves, their chunks among those that are served, and as many that have
+/// ended, one of twenty badly.
+pub(super) async fn fill(sql: &Client, many: usize) -> Result<()> {
+    let waiting = format!(
+        "select count(*) from windlass.submit_many('{NOBODY}', (select json_agg('{{}}'::json) from generate_series(1, {STEP})),
+                                                   queue => '{NOBODY}')"
+    );
+    let ended = format!(
+        "begin; set local windlass.packed = 'on';
+         with j as (insert into windlass.job (handler, queue) select '{NOBODY}', '{NOBODY}' from generate_series(1, 2048)
+                    on conflict do nothing returning id)
+         insert into windlass.outcome (id, finished_at, purge_at, status, attempt, failed, recoveries, reason, error)
+         select id, clock_timestamp(), case when id % 20 > 0 then clock_timestamp() + interval '7 days' end,
+                case when id % 20 > 0 then 6 else 8 end, 1, (id % 20 = 0)::integer, 0,
+                case when id % 20 = 0 then 'max_retries' end, case when id % 20 = 0 then '{FAILED}'::json end from j;
+         commit"
+    );
+    for _ in 0..many / STEP {
+        sql.batch_execute(&waiting).await?;
+        for _ in 0..STEP / 2_048 {
+            sql.batch_execute(&ended).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What went wrong with those that ended badly.
+const FAILED: &str = r#"{"code": "upstream", "message": "the other side said no", "signature": "00000000000000aa"}"#;
+
+/// Takes away what [`fill`] has made: the checker knows only of jobs that someone has asked for.
+pub(super) async fn take_away(sql: &Client) -> Result<()> {
+    let outcomes =
+        format!("delete from windlass.outcome o using windlass.job j where j.id = o.id and j.queue = '{NOBODY}'");
+    sql.batch_execute(&outcomes).await?;
+    for table in ["ready", "job"] {
+        sql.batch_execute(&format!("delete from windlass.{table} where queue = '{NOBODY}'")).await?;
+    }
+    Ok(())
+}
+
+pub(super) fn claim_time(event: &Event) -> Option<u64> {
     match &event.what {
         What::Claim { born: false, asked_at, .. } => Some(event.mono.saturating_sub(*asked_at)),
         _ => None,

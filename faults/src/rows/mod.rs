@@ -11,6 +11,7 @@ mod seen;
 mod server;
 mod soup;
 mod sqlite;
+mod tabs;
 mod upkeep;
 
 use std::pin::Pin;
@@ -370,9 +371,9 @@ pub const ROWS: &[Row] = &[
         id: "F35",
         title: "a dashboard with twenty tabs on ten million jobs",
         tier: Tier::N,
-        stores: BOTH,
-        needs: &[],
-        state: State::Waits("the dashboard"),
+        stores: PG,
+        needs: &[Need::OwnServer, Need::Alone],
+        state: runs!(tabs::twenty_tabs),
     },
     Row {
         id: "F36",
