@@ -189,7 +189,7 @@ struct Servers {
 impl Servers {
     fn start(tier: Tier) -> Result<Self> {
         // What survives a crash is tested on servers of the tests' own, with fsync on; here it would only cost time.
-        let options = PostgresOptions::new().setting("fsync", "off").setting("max_connections", "400");
+        let options = PostgresOptions::fleeting().setting("max_connections", "400");
         let postgres = PostgresServer::start(options)?;
         // Before any test asks for it: several would install it at once.
         ChromeDriver::install()?;

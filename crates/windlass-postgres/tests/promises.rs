@@ -9,11 +9,12 @@ use windlass_core::store::Store;
 use windlass_postgres::PgStore;
 use windlass_testkit::conformance::TestStore;
 use windlass_testkit::conformance::model::{Runs, run_model};
+use windlass_testkit::servers::is_full_tier;
 
 async fn fresh_store() -> TestStore {
-    let database = common::Database::fresh().await;
+    let database = common::Database::migrated().await;
     let url = database.url.clone();
-    let store: Arc<dyn Store> = Arc::new(PgStore::connect(&url).await.expect("a fresh database can be opened"));
+    let store: Arc<dyn Store> = Arc::new(PgStore::connect(&url).await.expect("a database can be opened"));
     // The database's own clock cannot be moved: it is waited for, with a margin for rounding.
     TestStore::new(store, |by| tokio::time::sleep(by + Duration::from_millis(2)))
         .reopened_by(move || {
@@ -30,12 +31,14 @@ windlass_testkit::conformance_tests!(fresh_store);
 
 #[test]
 fn random_lives_agree_with_the_model() {
-    run_model(fresh_store, Runs::new(20, 60));
+    // A life takes seconds on a server.
+    let lives = if is_full_tier() { 30 } else { 8 };
+    run_model(fresh_store, Runs::new(lives, 60));
 }
 
 async fn fresh() -> (Arc<dyn Store>, common::Database) {
-    let database = common::Database::fresh().await;
-    let store = PgStore::connect(&database.url).await.expect("a fresh database can be opened");
+    let database = common::Database::migrated().await;
+    let store = PgStore::connect(&database.url).await.expect("a database can be opened");
     (Arc::new(store), database)
 }
 

@@ -607,7 +607,7 @@ async fn connect(url: &str) -> Client {
 /// everyone goes on. Who is no member is told what to grant.
 #[tokio::test(flavor = "multi_thread")]
 async fn walls_come_with_the_right_to_make_roles() {
-    let server = PostgresServer::start(PostgresOptions::new().setting("fsync", "off")).expect("starts");
+    let server = PostgresServer::start(PostgresOptions::fleeting()).expect("starts");
     let admin = connect(&server.admin_url()).await;
     let login = |user: &str, database: &str| format!("postgres://{user}@127.0.0.1:{}/{database}", server.port());
     admin.batch_execute("create role plain login").await.expect("creates");
@@ -665,7 +665,7 @@ async fn walls_come_with_the_right_to_make_roles() {
 /// SEC-1: a login that may make roles raises the walls by itself, also in several databases at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn databases_that_migrate_at_once_make_the_roles_once() {
-    let server = PostgresServer::start(PostgresOptions::new().setting("fsync", "off")).expect("starts");
+    let server = PostgresServer::start(PostgresOptions::fleeting()).expect("starts");
     let names: Vec<String> = (0..4).map(|n| format!("d{n}")).collect();
     let admin = connect(&server.admin_url()).await;
     admin.batch_execute("create role maker login createrole").await.expect("creates");
@@ -687,7 +687,7 @@ async fn nothing_of_a_tenant_stays_in_a_pooled_session() {
     if !is_full_tier() {
         return;
     }
-    let server = PostgresServer::start(PostgresOptions::new().setting("fsync", "off")).expect("starts");
+    let server = PostgresServer::start(PostgresOptions::fleeting()).expect("starts");
     server.create_database("pooled").expect("creates");
     let mut options = PgBouncerOptions::default();
     // Every client has the same session.

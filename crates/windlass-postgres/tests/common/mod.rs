@@ -2,10 +2,12 @@
 //! Never skips: a test run without a server fails and says so. Tests connect as a login that is no superuser, because
 //! row-level security does not bind superusers and would not be tested.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::{Client, Config, NoTls};
+use windlass_postgres::PgStore;
 
 /// A database of its own, dropped when the test ends. Its owner is [`LOGIN`].
 pub(crate) struct Database {
@@ -42,19 +44,26 @@ end $$";
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 impl Database {
+    /// With nothing in it.
+    #[allow(dead_code)]
     pub(crate) async fn fresh() -> Database {
-        let admin = std::env::var("WINDLASS_TEST_POSTGRES").unwrap_or_default();
-        assert!(
-            !admin.is_empty(),
-            "set WINDLASS_TEST_POSTGRES to the URL of a PostgreSQL server whose role may create databases, \
-             for example postgres://postgres@localhost:5432/postgres"
-        );
+        Database::made_by(|name| format!("create database {name} owner {LOGIN}")).await
+    }
+
+    /// With the schema in it: a copy of a database that is migrated once, which takes longer than most tests.
+    #[allow(dead_code)]
+    pub(crate) async fn migrated() -> Database {
+        let template = template().await;
+        Database::made_by(|name| format!("create database {name} owner {LOGIN} template {template}")).await
+    }
+
+    async fn made_by(create: impl FnOnce(&str) -> String) -> Database {
+        let admin = admin_url();
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("windlass_test_{}_{n}", std::process::id());
         let client = client(&admin).await;
         client.batch_execute(ROLES).await.expect("the role may create roles");
-        let create = format!("create database {name} owner {LOGIN}");
-        client.batch_execute(&create).await.expect("the role may create databases");
+        client.batch_execute(&create(&name)).await.expect("the role may create databases");
         let admin_url = with_database(&admin, &name);
         Database { url: as_login(&admin_url), admin_url, admin, name }
     }
@@ -81,6 +90,41 @@ impl Drop for Database {
         });
         let _ = dropped.join();
     }
+}
+
+fn admin_url() -> String {
+    let admin = std::env::var("WINDLASS_TEST_POSTGRES").unwrap_or_default();
+    assert!(
+        !admin.is_empty(),
+        "set WINDLASS_TEST_POSTGRES to the URL of a PostgreSQL server whose role may create databases, \
+         for example postgres://postgres@localhost:5432/postgres"
+    );
+    admin
+}
+
+/// The database to copy, named after the schema that it has. The first process that wants it makes it, the others wait; it
+/// stays on the server for the next.
+#[allow(dead_code)]
+async fn template() -> String {
+    let mut hash = DefaultHasher::new();
+    windlass_postgres::migrations_sql().hash(&mut hash);
+    let name = format!("windlass_template_{:016x}", hash.finish());
+    let admin = admin_url();
+    let client = client(&admin).await;
+    client.batch_execute("select pg_advisory_lock(5218330001)").await.expect("the lock is free in the end");
+    let ready = "select exists (select from pg_database where datname = $1 and datistemplate)";
+    if !client.query_one(ready, &[&name]).await.expect("the server answers").get::<_, bool>(0) {
+        client.batch_execute(ROLES).await.expect("the role may create roles");
+        for sql in [format!("drop database if exists {name}"), format!("create database {name} owner {LOGIN}")] {
+            client.batch_execute(&sql).await.expect("the role may create databases");
+        }
+        let url = as_login(&with_database(&admin, &name));
+        drop(PgStore::connect(&url).await.expect("a fresh database can be migrated"));
+        // A copy waits for sessions that are ending; one that started meanwhile would make it fail.
+        let done = format!("alter database {name} with is_template true allow_connections false");
+        client.batch_execute(&done).await.expect("the administrator may");
+    }
+    name
 }
 
 async fn client(url: &str) -> Client {

@@ -24,9 +24,7 @@ pub(crate) enum Where<'a> {
 
 /// One PostgreSQL server. Nothing here is about durability.
 pub(crate) fn postgres() -> PostgresServer {
-    let mut options = PostgresOptions::new();
-    options.fsync = false;
-    PostgresServer::start(options).expect("a throwaway server starts")
+    PostgresServer::start(PostgresOptions::fleeting()).expect("a throwaway server starts")
 }
 
 pub(crate) const TENANT: TenantId = TenantId(Uuid::from_u128(0xa));

@@ -21,6 +21,9 @@ const SUPERUSER: &str = "postgres";
 pub struct PostgresOptions {
     /// Whether a commit waits for the disk. On by default, because promises about durability are tested with it.
     pub fsync: bool,
+    /// Whether the data may lie in memory: for servers without `fsync` on which many databases come and go, which a disk's
+    /// file system is slow at. Only where there is a file system in memory with room to spare.
+    pub in_memory: bool,
     /// The size of the page cache, as PostgreSQL writes it.
     pub shared_buffers: String,
     /// How many connections it accepts.
@@ -37,6 +40,7 @@ impl Default for PostgresOptions {
     fn default() -> Self {
         PostgresOptions {
             fsync: true,
+            in_memory: false,
             shared_buffers: "128MB".into(),
             max_connections: 200,
             settings: Vec::new(),
@@ -59,12 +63,25 @@ impl PostgresOptions {
         self
     }
 
+    /// A server whose data nobody will miss: no waiting for a disk, and no disk where it can be helped.
+    pub fn fleeting() -> Self {
+        PostgresOptions { fsync: false, in_memory: true, ..PostgresOptions::default() }
+    }
+
     /// Puts the data into an empty directory, which is not removed with the server.
     #[must_use]
     pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(dir.into());
         self
     }
+}
+
+/// A file system in memory that has room for a server, if there is one.
+fn memory() -> Option<PathBuf> {
+    const ROOM: u64 = 2 << 30;
+    let root = PathBuf::from("/dev/shm");
+    let free = rustix::fs::statvfs(&root).map(|system| system.f_bavail * system.f_frsize);
+    free.is_ok_and(|free| free >= ROOM).then_some(root)
 }
 
 /// How a server stops.
@@ -102,7 +119,10 @@ impl PostgresServer {
     /// this process is root.
     pub fn start(options: PostgresOptions) -> Result<Self> {
         let bin_dir = binaries::postgres()?;
-        let process = ServerProcess::prepare("postgres", "QUIT")?;
+        let process = match memory().filter(|_| options.in_memory) {
+            Some(root) => ServerProcess::prepare_in(root, "postgres", "QUIT")?,
+            None => ServerProcess::prepare("postgres", "QUIT")?,
+        };
         let mut server = PostgresServer { process, bin_dir, port: free_port()?, options };
         server.make_data()?;
         server.start_on_free_port()?;

@@ -38,10 +38,15 @@ pub(super) struct ServerProcess {
 impl ServerProcess {
     /// A directory without a process yet.
     pub(super) fn prepare(name: &'static str, end_signal: &'static str) -> Result<Self> {
+        Self::prepare_in(temp_root(), name, end_signal)
+    }
+
+    /// The same, below another directory than that for temporary files.
+    pub(super) fn prepare_in(root: PathBuf, name: &'static str, end_signal: &'static str) -> Result<Self> {
         let user = unprivileged_user()?;
         let dir = tempfile::Builder::new()
             .prefix(&format!("windlass-{name}-"))
-            .tempdir_in(temp_root())
+            .tempdir_in(root)
             .context("make a directory for a server")?;
         let guard = Guard::watch(dir.path(), end_signal)?;
         let process = ServerProcess { name, end_signal, whole_group: false, child: None, dir, guard, user };
