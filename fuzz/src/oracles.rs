@@ -14,7 +14,8 @@ use windlass::store::{Gate, PauseTarget};
 use windlass::text::{parse_duration, parse_time, parse_when, show_duration, show_time};
 use windlass::{
     Address, DataKey, Envelope, JobError, JobFilter, JobId, JobSpec, KeyOf, KeyProvider, Limits, LocalKeys, MAX_DEPTH,
-    Payload, Priority, Status, SubmitOptions, TenantId, Timestamp, UniqueWithin, dedupe_key, normalise, signature,
+    Payload, Priority, Rights, Status, SubmitOptions, TenantId, Timestamp, UniqueWithin, api_key_id, dedupe_key,
+    normalise, signature,
 };
 
 /// Takes any bytes and panics where a promise does not hold.
@@ -36,6 +37,7 @@ pub const ORACLES: &[(&str, Oracle)] = &[
     ("keys", keys),
     ("filters", filters),
     ("messages", messages),
+    ("tokens", tokens),
 ];
 
 const MAX_BYTES: usize = 4_096;
@@ -267,6 +269,24 @@ pub fn words(data: &[u8]) {
     }
     if let Some(priority) = Priority::parse(text) {
         assert_eq!(Priority::parse(&priority.0.to_string()), Some(priority));
+    }
+}
+
+/// What is taken for the secret of an API key has its shape, to the last letter: nothing may stand before, behind or in it.
+/// Rights that were read are written as what is read as the same ones.
+pub fn tokens(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Some(id) = api_key_id(text) {
+        assert!(text.is_ascii() && text.starts_with("wl_") && text.len() <= 128 && id.len() == 12, "{text}");
+        assert_eq!(text.matches('_').count(), 4, "{text}");
+        assert_eq!(text.split('_').nth(2), Some(id));
+        for other in [format!(" {text}"), format!("{text} "), text[1..].to_owned(), text[..text.len() - 1].to_owned()] {
+            assert_eq!(api_key_id(&other), None, "{other}");
+        }
+    }
+    if let Ok(rights) = Rights::parse(text) {
+        assert_eq!(Rights::parse(&rights.to_string()), Ok(rights), "{rights}");
+        assert!(rights.cover(rights) && Rights::ALL.cover(rights));
     }
 }
 

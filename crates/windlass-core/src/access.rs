@@ -476,8 +476,9 @@ fn checksum(text: &str) -> String {
     base62::<CHECKSUM_CHARS>(&Sha256::digest(text.as_bytes())[..4])
 }
 
-/// The id in a well-formed secret.
-fn id_of(secret: &str) -> Option<&str> {
+/// The public id in a well-formed secret of an [`ApiKey`], which may be written into logs. Says nothing about whether there is
+/// such a key.
+pub fn api_key_id(secret: &str) -> Option<&str> {
     if secret.len() > SECRET_MAX {
         return None;
     }
@@ -549,7 +550,7 @@ struct Uses {
 
 impl KeyCheck {
     async fn check(&self, store: &dyn Store, secret: &str, now: Timestamp) -> Result<Option<ApiKey>, Error> {
-        let Some(id) = id_of(secret) else { return Ok(None) };
+        let Some(id) = api_key_id(secret) else { return Ok(None) };
         let Some(record) = self.find(store, id).await? else { return Ok(None) };
         if !SecretHash::of(secret).is_same(&record.hash) || !record.key.is_valid(now) {
             return Ok(None);
@@ -705,15 +706,15 @@ mod tests {
     #[test]
     fn a_secret_is_read_only_as_it_was_made() {
         let secret = secret_of("live", "0123456789ab", &[7; 32]);
-        assert_eq!(id_of(&secret), Some("0123456789ab"));
+        assert_eq!(api_key_id(&secret), Some("0123456789ab"));
         for (at, byte) in secret.bytes().enumerate() {
             let other = if byte == b'x' { "y" } else { "x" };
             let changed = format!("{}{other}{}", &secret[..at], &secret[at + 1..]);
-            assert_eq!(id_of(&changed), None, "{changed}");
-            assert_eq!(id_of(&secret[..at]), None);
+            assert_eq!(api_key_id(&changed), None, "{changed}");
+            assert_eq!(api_key_id(&secret[..at]), None);
         }
         for bad in ["", "wl_", "wl_live_0123456789ab", &format!("{secret}x"), &"wl_".repeat(60)] {
-            assert_eq!(id_of(bad), None, "{bad}");
+            assert_eq!(api_key_id(bad), None, "{bad}");
         }
     }
 
@@ -762,7 +763,7 @@ mod tests {
         store.add_api_key(ApiKeyRecord { key, hash: SecretHash::of(&right) }).await.expect("kept");
         assert!(check.check(&store, &right, now).await.expect("answers").is_some());
         for wrong in [secret_of("live", id, &[2; 32]), secret_of("test", id, &[1; 32])] {
-            assert_eq!(id_of(&wrong), Some(id));
+            assert_eq!(api_key_id(&wrong), Some(id));
             assert_eq!(check.check(&store, &wrong, now).await.expect("answers"), None);
         }
         let unknown = secret_of("live", "no0such0key0", &[1; 32]);

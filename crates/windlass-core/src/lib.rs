@@ -59,7 +59,7 @@ mod watch;
 mod webhook;
 mod why;
 
-pub use access::{ApiKey, NewApiKey, Right, Rights, SecretHash};
+pub use access::{ApiKey, NewApiKey, Right, Rights, SecretHash, api_key_id};
 pub use activity::{Activity, Backlog, Histogram, Point, Span, Sums, Totals};
 #[cfg(feature = "encryption")]
 pub use async_trait::async_trait;
