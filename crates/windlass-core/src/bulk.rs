@@ -542,14 +542,16 @@ enum Acted {
 }
 
 impl Run {
-    async fn run(mut self) {
-        // Whoever waits is told, also where the runtime ends under it.
+    fn run(mut self) -> impl Future<Output = ()> + Send {
+        // Whoever waits is told, also where the runtime ends under it, be it before the first step.
         let ended = Ended(self.bulk.clone());
-        if let Err(error) = self.go().await {
-            tracing::warn!(bulk = %self.bulk.id(), %error, "bulk action {} failed", self.bulk.id());
-            self.end(BulkState::Failed, Some(error.to_string())).await;
+        async move {
+            if let Err(error) = self.go().await {
+                tracing::warn!(bulk = %self.bulk.id(), %error, "bulk action {} failed", self.bulk.id());
+                self.end(BulkState::Failed, Some(error.to_string())).await;
+            }
+            drop(ended);
         }
-        drop(ended);
     }
 
     /// Page by page, newest first: the keyset moves on, so that no job is met twice whatever becomes of it.
