@@ -4,6 +4,8 @@
 export interface Audit {
   /** Newest first. */
   entries: AuditLine[];
+  /** For `before`, where there may be more. */
+  next?: string | null;
 }
 
 /** One line of the audit log. */

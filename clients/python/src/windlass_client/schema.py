@@ -6,11 +6,16 @@ from __future__ import annotations
 from typing import Any, Dict, List, Literal, TypedDict, Union
 
 
-class Audit(TypedDict):
-    """The audit log."""
-
+class _AuditRequired(TypedDict):
     # Newest first.
     entries: List[AuditLine]
+
+
+class Audit(_AuditRequired, total=False):
+    """The audit log."""
+
+    # For `before`, where there may be more.
+    next: Union[str, None]
 
 
 class _AuditLineRequired(TypedDict):
