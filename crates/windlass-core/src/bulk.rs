@@ -748,4 +748,20 @@ mod tests {
         }
         assert_eq!(field(BulkOptions::default().stop_when_failing(1.5, 1)), Err("stop_when_failing".into()));
     }
+
+    /// BEY-6: a runtime that ends before the first step drops the action; whoever waits for it must not wait for ever.
+    #[tokio::test]
+    async fn an_action_that_never_takes_a_step_is_told_as_failed() {
+        let service = JobService::builder(std::sync::Arc::new(crate::MemoryStore::new())).without_workers();
+        let service = service.start().await.expect("starts");
+        let ctx = SecurityContext::new(crate::TenantId::ROOT);
+        let (all, options) = (JobFilter::all(), BulkOptions::default());
+        let run =
+            service.begin_bulk(ctx.scope(), &ctx, &all, BulkAction::Purge, options).await.expect("it can be done");
+        let bulk = run.bulk.clone();
+        drop(run.run());
+        let end = tokio::time::timeout(Duration::from_secs(5), bulk.wait()).await.expect("it is told");
+        assert_eq!(end.state, BulkState::Failed);
+        service.shutdown().await;
+    }
 }

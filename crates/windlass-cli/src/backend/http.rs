@@ -273,6 +273,9 @@ struct Ended {
     output: Option<Payload>,
 }
 
+/// Audit entries that a server gives at a time, at most.
+const AUDIT_PAGE: usize = 200;
+
 #[async_trait]
 impl Backend for Http {
     fn describe(&self) -> String {
@@ -632,15 +635,16 @@ impl Backend for Http {
         query.extend(filter.target.clone().map(|target| ("target", target)));
         let mut before = filter.before.map(|before| before.to_string());
         let mut entries = Vec::new();
-        // A server gives a page at a time.
         while entries.len() < filter.limit {
-            let limit = (filter.limit - entries.len()).min(200).to_string();
+            let limit = (filter.limit - entries.len()).min(AUDIT_PAGE).to_string();
             let page = query.iter().cloned().chain([("limit", limit)]).chain(before.map(|before| ("before", before)));
             let page: Vec<_> = page.collect();
+            let known = entries.len();
             let mut answer: Answer = self.answer(self.ask(Method::GET, &["audit"]).await?.query(&page)).await?;
             entries.append(&mut answer.entries);
             before = answer.next;
-            if before.is_none() {
+            // A page without entries would come again and again.
+            if before.is_none() || entries.len() == known {
                 break;
             }
         }

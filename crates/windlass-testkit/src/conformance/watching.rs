@@ -557,7 +557,7 @@ pub(super) async fn the_audit_log_filters_and_keeps_to_its_scope(rig: Rig) {
     assert_eq!(read(EVERYONE, |f| f.target = Some("1".into())).await, [all[0].clone(), all[3].clone()]);
     assert_eq!(read(Scope::Tenant(A), |_| {}).await, [all[0].clone(), all[3].clone()]);
     assert_eq!(read(Scope::Tenant(B), |_| {}).await, [all[2].clone()]);
-    // Page by page, one entry at a time, also where everything was written in the same moment.
+    // Page by page, one entry at a time; successes too, which have no entries of their own.
     let (first, second) = (rig.ended(rig.job(), succeed()).await, rig.ended(rig.job(), succeed()).await);
     let successes = [line("JOB_SUCCEEDED", &second.to_string()), line("JOB_SUCCEEDED", &first.to_string())];
     for (action, expected) in [(None, &all[..]), (Some("JOB_SUCCEEDED"), &successes[..])] {
