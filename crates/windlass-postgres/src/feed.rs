@@ -1,9 +1,10 @@
 //! Status events of jobs while somebody reads them (OPS-8), webhooks, and leads. Called by the service; the events are
 //! written by the statements that change a job's status. Reads as the engine: whoever asks hands each tenant its own.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -26,9 +27,33 @@ const CLEAN_STEPS: usize = 20;
 pub(crate) async fn want(store: &PgStore, time: Duration) -> Result<()> {
     let params: [Param<'_>; 1] = [(&seconds(time), Type::FLOAT8)];
     store.shared.pools.api.query(Access::Write, include_str!("sql/feed_want.sql"), &params).await?;
-    // This process need not wait for its next survey.
-    store.shared.feed_wanted.store(true, Ordering::Relaxed);
+    store.shared.feed_wanted.asked(Instant::now() + time);
     Ok(())
+}
+
+/// Whether somebody wants status events, as far as this process knows.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    /// As the last survey said.
+    heard: AtomicBool,
+    /// Until when this process wants them itself: a survey that was under way when it asked does not know of that.
+    own: Mutex<Option<Instant>>,
+}
+
+impl Wanted {
+    fn asked(&self, until: Instant) {
+        let mut own = self.own.lock();
+        *own = Some(own.map_or(until, |before| before.max(until)));
+    }
+
+    pub(crate) fn heard(&self, wanted: bool) {
+        self.heard.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Whether events are to be written now.
+    pub(crate) fn is_wanted(&self, now: Instant) -> bool {
+        self.heard.load(Ordering::Relaxed) || self.own.lock().is_some_and(|until| now < until)
+    }
 }
 
 pub(crate) async fn end(store: &PgStore) -> Result<u64> {
@@ -161,4 +186,22 @@ fn sequence(column: i64) -> u64 {
 
 fn column(sequence: u64) -> i64 {
     i64::try_from(sequence).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OPS-8: what a webhook was promised from its making on is written, whatever a look says that began before.
+    #[test]
+    fn a_survey_that_was_under_way_does_not_undo_a_wish() {
+        let (wanted, now) = (Wanted::default(), Instant::now());
+        assert!(!wanted.is_wanted(now));
+        wanted.asked(now + Duration::from_secs(60));
+        wanted.heard(false);
+        assert!(wanted.is_wanted(now));
+        assert!(!wanted.is_wanted(now + Duration::from_secs(60)), "it ends");
+        wanted.heard(true);
+        assert!(wanted.is_wanted(now + Duration::from_secs(61)), "others want them");
+    }
 }

@@ -29,8 +29,7 @@ mod walls;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use foldhash::HashMap;
@@ -181,8 +180,7 @@ struct Inner {
     pub(crate) wake: Wake,
     pub(crate) walls: Walls,
     pub(crate) quotas: quota::Known,
-    /// Whether somebody wants status events, as last heard.
-    pub(crate) feed_wanted: AtomicBool,
+    pub(crate) feed_wanted: feed::Wanted,
     /// What this process knows of the jobs it holds, so that a finish need not look it up.
     held: Mutex<HashMap<i64, Held>>,
     runtime: Option<Runtime>,
@@ -277,7 +275,7 @@ impl PgStore {
             wake,
             walls: Walls::Down("nobody has looked yet".into()),
             quotas: quota::Known::default(),
-            feed_wanted: AtomicBool::new(false),
+            feed_wanted: feed::Wanted::default(),
             held: Mutex::default(),
             runtime: Some(runtime),
         };
@@ -326,7 +324,7 @@ impl PgStore {
 
     /// Whether status events are kept with ends of attempts.
     pub(crate) fn feed_wanted(&self) -> bool {
-        self.shared.feed_wanted.load(Ordering::Relaxed)
+        self.shared.feed_wanted.is_wanted(Instant::now())
     }
 
     /// Remembers jobs that this process holds now.

@@ -1,7 +1,6 @@
 //! Nodes, and the steps of maintenance: promote, recover, expire, open gates, clean. Each is bounded and safe on several
 //! nodes at once. Keeps in memory only where its rolling scans stand; losing that costs a longer look.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -158,7 +157,7 @@ pub(crate) async fn survey(store: &PgStore, lease: Duration, queues: &[String]) 
     if store.shared.quotas.is_old(row.get::<_, Option<i64>>(8).unwrap_or(0)) {
         crate::quota::refresh(store).await?;
     }
-    store.shared.feed_wanted.store(row.get(9), Ordering::Relaxed);
+    store.shared.feed_wanted.heard(row.get(9));
     let targets: Vec<String> = row.get(0);
     let bys: Vec<String> = row.get(1);
     let reasons: Vec<String> = row.get(2);
