@@ -727,6 +727,61 @@ mod tests {
         assert_eq!(format!("{:?}", SecretHash(one)), "SecretHash([redacted])");
     }
 
+    /// S03: how long a comparison takes does not tell how much of a secret was right. The same measure tells two kinds of
+    /// wrong secrets apart by a comparison that ends at the first difference, so it would notice.
+    #[test]
+    fn the_time_of_a_comparison_tells_nothing() {
+        let ends_early = |one: &SecretHash, two: &SecretHash| one.0.iter().zip(&two.0).all(|(one, two)| one == two);
+        assert!(is_always_told_apart(ends_early), "the measure sees nothing");
+        assert!(!is_always_told_apart(SecretHash::is_same));
+    }
+
+    /// Whether every one of a few measures tells wrong secrets apart by where they are wrong: noise of the machine makes
+    /// one that does, a leak makes all of them.
+    fn is_always_told_apart(same: impl Fn(&SecretHash, &SecretHash) -> bool) -> bool {
+        /// Nobody mistakes noise for a difference at ten standard errors; what ends early lies beyond a hundred.
+        const TOLD: f64 = 10.0;
+        (0..5).all(|_| welch(timed(&same)).abs() > TOLD)
+    }
+
+    /// How long comparisons take, in nanoseconds: with secrets that are wrong from their first byte on, and with ones
+    /// that are wrong in the last. In random order, so that whatever else the machine does falls on both alike.
+    fn timed(same: impl Fn(&SecretHash, &SecretHash) -> bool) -> [Vec<f64>; 2] {
+        const SAMPLES: usize = 4_000;
+        /// Comparisons in one sample, so that it is longer than the clock's step.
+        const EACH: usize = 50;
+        let right = SecretHash([7; 32]);
+        let wrong = [0, 31].map(|at| {
+            let mut wrong = right;
+            wrong.0[at] = 0;
+            wrong
+        });
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..SAMPLES {
+            let kind = usize::from(rand::random::<bool>());
+            let began = std::time::Instant::now();
+            for _ in 0..EACH {
+                std::hint::black_box(same(std::hint::black_box(&right), std::hint::black_box(&wrong[kind])));
+            }
+            times[kind].push(began.elapsed().as_nanos() as f64);
+        }
+        times
+    }
+
+    /// Welch's t of two samples, each without its slowest tenth: those were interrupted.
+    fn welch(samples: [Vec<f64>; 2]) -> f64 {
+        let [one, two] = samples.map(|mut sample| {
+            sample.sort_by(f64::total_cmp);
+            sample.truncate(sample.len() * 9 / 10);
+            let n = sample.len() as f64;
+            let mean = sample.iter().sum::<f64>() / n;
+            let variance = sample.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / (n - 1.0);
+            (mean, variance / n)
+        });
+        // A clock with large steps may show no variance at all.
+        (one.0 - two.0) / (one.1 + two.1).max(f64::MIN_POSITIVE).sqrt()
+    }
+
     #[test]
     fn a_key_ends_when_it_expires_or_is_revoked() {
         let now = Timestamp::from_millis(1_000);
