@@ -22,6 +22,7 @@ impl BornLeased for NoRoom {
         None
     }
     fn start(&self, _: Reservation, _: Vec<NewJob>) {}
+    fn failed(&self, _: Reservation, _: &crate::store::Error) {}
     fn stored(&self, _: Elsewhere) {}
 }
 
@@ -58,7 +59,7 @@ fn submit_together(callers: i64, failing: u32) {
                             assert_eq!(answered, ids, "caller {caller} was answered for the jobs of others");
                             stored.extend(ids);
                         }
-                        Err(crate::Error::Store(_)) => refused.extend(ids),
+                        Err(crate::Error::Store(crate::store::Error::Unavailable(_))) => refused.extend(ids),
                         Err(error) => panic!("caller {caller}: {error}"),
                     }
                 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::priority::BandPolicy;
+use crate::run::Room;
 use crate::store::{self, Claim, Claimed, LeaseId, NodeId};
 use crate::worker::Worker;
 
@@ -83,6 +84,30 @@ impl Worker {
         }
     }
 
+    /// Claims up to `n` jobs that are ready or due, runs them to their end, and returns how many.
+    pub(crate) async fn claim_and_run(self: Arc<Self>, n: usize) -> store::Result<usize> {
+        if self.all_paused() {
+            return Ok(0);
+        }
+        self.store.promote(n).await?;
+        let room = self.take_slots(n);
+        let claimed = self.claim_some(room, &mut [true; 4], true).await;
+        self.free_slots(room - claimed.as_ref().map_or(0, |(_, claimed)| claimed.jobs.len()));
+        let (node, claimed) = claimed?;
+        let ran = claimed.jobs.len();
+        let attempts = claimed.jobs.into_iter().map(|job| {
+            let room = Room::take(&self, &job);
+            let worker = &self;
+            async move {
+                worker.work(job, node).await;
+                drop(room);
+            }
+        });
+        futures_util::future::join_all(attempts).await;
+        self.finisher().flush().await;
+        Ok(ran)
+    }
+
     /// One claim for up to `room` jobs, shared between the bands that have work.
     pub(crate) async fn claim_some(
         &self,
@@ -100,9 +125,9 @@ impl Worker {
         // turn, so that none waits until another is empty.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % queues.len().max(1);
         queues.rotate_left(turn);
-        let claim =
-            Claim { node: membership.node, lease: LeaseId(membership.ids.next().as_i64()), queues, max: room, quota };
-        let claimed = self.store.claim(claim).await?;
+        let lease = LeaseId(membership.ids.next().as_i64());
+        let claim = Claim { node: membership.node, lease, queues, max: room, quota };
+        let claimed = self.store.claim(claim).await.inspect_err(|error| self.unheard.report(lease, error))?;
         self.saw_time(claimed.now);
         // At once, not when it starts: the next claim must not take another one meanwhile.
         for job in &claimed.jobs {

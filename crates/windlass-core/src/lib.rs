@@ -37,6 +37,7 @@ mod maintenance;
 mod run;
 mod submit;
 mod trace;
+mod unheard;
 mod worker;
 
 // What keeps it from other eyes.

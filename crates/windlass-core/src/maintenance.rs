@@ -126,7 +126,7 @@ impl Worker {
             if steps.is_ok() && due(&mut cleaned, CLEAN_EVERY) {
                 steps = self.clean().await;
             }
-            if steps.is_ok() && due(&mut compared, self.config.lease / 2) {
+            if steps.is_ok() && (due(&mut compared, self.config.lease / 2) || !self.unheard.is_empty()) {
                 steps = self.give_back_forgotten(&mut forgotten).await;
             }
             if steps.is_ok() && due(&mut missing, missing_every) {
@@ -188,9 +188,14 @@ impl Worker {
         }
         // A call under way may still bring a job, or end one; after this long each has been answered.
         let patience = self.store.deadline() + self.config.lease;
+        // A failed call brings none: what it has left can go back at once.
+        let unheard = self.unheard.leases(patience);
+        let waits = self.finisher().is_repeating();
+        let is_over =
+            |fence: &Fence, since: &Instant| unheard.contains(&fence.lease) || (!waits && since.elapsed() >= patience);
         let overdue: Vec<Fence> =
-            forgotten.iter().filter(|(_, since)| since.elapsed() >= patience).map(|(fence, _)| *fence).collect();
-        if overdue.is_empty() || self.finisher().is_repeating() {
+            forgotten.iter().filter(|(fence, since)| is_over(fence, since)).map(|(fence, _)| *fence).collect();
+        if overdue.is_empty() {
             return Ok(());
         }
         tracing::warn!(jobs = overdue.len(), "gave jobs back that this node held without knowing");
@@ -295,7 +300,8 @@ impl Worker {
             let lease = LeaseId(membership.ids.next().as_i64());
             let quota = [STEP; 4];
             let claim = Claim { node: membership.node, lease, queues: vec![(queue, STEP)], max: STEP, quota };
-            for job in self.store.claim(claim).await?.jobs {
+            let claimed = self.store.claim(claim).await.inspect_err(|error| self.unheard.report(lease, error))?;
+            for job in claimed.jobs {
                 let give_up = !live.contains(&job.handler) && job.created_at <= too_old;
                 let transition = if give_up {
                     let error = JobError::of(Reason::HandlerMissing, "no live node has the handler");

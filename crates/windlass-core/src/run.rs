@@ -41,9 +41,10 @@ impl Worker {
         });
     }
 
-    /// Starts jobs of one claim. If its answer came too late for that, they are released: others have them, or may.
+    /// Starts jobs of one claim. If its answer came too late for that, they are released: others have them, or may, or
+    /// everything was paused meanwhile.
     pub(crate) fn start_claimed(self: &Arc<Self>, jobs: Vec<ClaimedJob>, node: NodeId) {
-        if self.may_start(node) {
+        if self.may_start(node) && !self.all_paused() {
             jobs.into_iter().for_each(|job| self.spawn_attempt(job, node));
             return;
         }

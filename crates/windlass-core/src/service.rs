@@ -11,6 +11,7 @@ use futures_util::stream::{Stream, unfold};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::Instrument;
 
 use crate::bulk::Bulks;
 use crate::clock::Timestamp;
@@ -650,35 +651,15 @@ impl JobService {
 
     // ---- running by hand
 
-    /// Claims and runs at most `n` ready jobs in the caller's own task, and returns how many (OPS-9). Due jobs are
-    /// promoted first. For serverless hosts and tests; works beside the node's own workers and without them.
+    /// Claims and runs at most `n` ready jobs on the caller's runtime, and returns how many (OPS-9). Due jobs are promoted
+    /// first. For serverless hosts and tests; works beside the node's own workers and without them. Jobs that have been
+    /// claimed run to their end although the caller drops the call.
     pub async fn tick(&self, n: usize) -> Result<usize, Error> {
-        let worker = &self.0.worker;
-        worker.store.promote(n).await?;
-        let room = worker.take_slots(n);
-        let claimed = match worker.claim_some(room, &mut [true; 4], true).await {
-            Ok((node, claimed)) => {
-                worker.free_slots(room - claimed.jobs.len());
-                (node, claimed.jobs)
-            }
-            Err(error) => {
-                worker.free_slots(room);
-                return Err(error.into());
-            }
-        };
-        let (node, jobs) = claimed;
-        let ran = jobs.len();
-        let attempts = jobs.into_iter().map(|job| {
-            let room = crate::run::Room::take(worker, &job);
-            let worker = worker.clone();
-            async move {
-                worker.work(job, node).await;
-                drop(room);
-            }
-        });
-        futures_util::future::join_all(attempts).await;
-        worker.finisher().flush().await;
-        Ok(ran)
+        let worker = self.0.worker.clone();
+        // A task of its own: were it dropped in the middle, its jobs would seem to run as long as this node lives.
+        let (done, ran) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move { drop(done.send(worker.claim_and_run(n).await)) }.in_current_span());
+        Ok(ran.await.map_err(|_| Error::ShutDown)??)
     }
 
     /// Claims at most `n` ready jobs of `queues` for a worker outside this process, which must report with
@@ -686,14 +667,10 @@ impl JobService {
     pub async fn checkout(&self, queues: &[&str], n: usize) -> Result<Vec<CheckedOut>, Error> {
         let worker = &self.0.worker;
         let membership = worker.membership();
-        let claim = store::Claim {
-            node: membership.node,
-            lease: store::LeaseId(membership.ids.next().as_i64()),
-            queues: queues.iter().map(|queue| ((*queue).to_owned(), n)).collect(),
-            max: n,
-            quota: [0; 4],
-        };
-        let claimed = worker.store.claim(claim).await?;
+        let lease = store::LeaseId(membership.ids.next().as_i64());
+        let queues = queues.iter().map(|queue| ((*queue).to_owned(), n)).collect();
+        let claim = store::Claim { node: membership.node, lease, queues, max: n, quota: [0; 4] };
+        let claimed = worker.store.claim(claim).await.inspect_err(|error| worker.unheard.report(lease, error))?;
         let mut checked_out = Vec::with_capacity(claimed.jobs.len());
         for mut job in claimed.jobs {
             let rules = worker.rules(&job);

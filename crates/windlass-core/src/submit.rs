@@ -183,6 +183,8 @@ pub(crate) trait BornLeased: Send + Sync {
     fn reserve(&self, jobs: &[NewJob]) -> Option<Reservation>;
     /// Starts jobs that were stored under the reservation, and frees the rest of it.
     fn start(&self, reservation: Reservation, jobs: Vec<NewJob>);
+    /// Frees a reservation whose jobs were not stored, or perhaps.
+    fn failed(&self, reservation: Reservation, error: &store::Error);
     /// Takes note that jobs have become ready or scheduled in the store.
     fn stored(&self, jobs: Elsewhere);
 }
@@ -218,7 +220,9 @@ impl Submitter {
     pub(crate) async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Error> {
         let (reply, answer) = oneshot::channel();
         self.entries.send(Entry { jobs, reply }).await.map_err(|_| Error::ShutDown)?;
-        Ok(answer.await.map_err(|_| Error::ShutDown)??)
+        // The writers went away with the jobs in their hands.
+        let unknown = || store::Error::Unknown("the service was shut down while the job was being stored".into());
+        Ok(answer.await.map_err(|_| unknown())??)
     }
 }
 
@@ -354,8 +358,10 @@ async fn store_jobs(writer: &Writer, jobs: Vec<NewJob>) -> store::Result<Vec<Sub
     if let Ok(answers) = &answer {
         tally.submitted(stored(&names, answers));
     }
-    if let Some(reservation) = reservation {
-        local.start(reservation, if answer.is_ok() { here } else { Vec::new() });
+    match (&answer, reservation) {
+        (Ok(_), Some(reservation)) => local.start(reservation, here),
+        (Err(error), Some(reservation)) => local.failed(reservation, error),
+        (_, None) => {}
     }
     if answer.is_ok() {
         local.stored(elsewhere);
@@ -453,6 +459,34 @@ mod tests {
 
     fn refused(options: SubmitOptions) -> String {
         prepared(options).expect_err("refused").field
+    }
+
+    /// A process that runs no jobs itself.
+    struct NoRoom;
+
+    impl BornLeased for NoRoom {
+        fn reserve(&self, _: &[NewJob]) -> Option<Reservation> {
+            None
+        }
+        fn start(&self, _: Reservation, _: Vec<NewJob>) {}
+        fn failed(&self, _: Reservation, _: &store::Error) {}
+        fn stored(&self, _: Elsewhere) {}
+    }
+
+    /// SUB-1: who was not answered because the writers went away does not know whether the job is stored.
+    #[test]
+    fn a_submit_that_a_shutdown_cuts_off_is_of_unknown_outcome() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (writers, caller) = (runtime(), runtime());
+        let store = Arc::new(crate::memory::MemoryStore::new());
+        let submitter =
+            writers.block_on(async { Submitter::start(store, Arc::new(NoRoom), Arc::new(Tally::new(&[]))) });
+        let submit = caller.spawn(async move { submitter.submit(vec![prepared(SubmitOptions::new())?]).await });
+        // Hands the jobs over and waits; nobody writes them, because nothing drives the writers.
+        caller.block_on(tokio::task::yield_now());
+        drop(writers);
+        let error = caller.block_on(submit).expect("not dropped").expect_err("nobody has answered");
+        assert_eq!(error.code(), "unknown_outcome");
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::store::{
     self, Beat, Fence, Finish, Gate, LeaseId, NewNode, NodeId, Pause, PauseTarget, ProgressReport, Store, Transition,
 };
 use crate::submit::{BornLeased, Elsewhere, Reservation, is_born_leased};
+use crate::unheard::Unheard;
 use crate::watch::Watchers;
 
 /// This process as a node of the cluster.
@@ -74,6 +75,8 @@ pub(crate) struct Worker {
     pub(crate) idle: AtomicBool,
     /// What the last looks found for maintenance to do.
     pub(crate) chores: Chores,
+    /// What was asked for and not answered.
+    pub(crate) unheard: Unheard,
     /// What holds an old snapshot in the store, as last seen.
     pub(crate) held: Mutex<Vec<HeldSnapshot>>,
     /// Whether the next claim looks at all queues: something is known to be in one that is looked at now and then.
@@ -176,6 +179,7 @@ impl Worker {
             backlog: AtomicBool::new(true),
             idle: AtomicBool::new(false),
             chores: Chores::default(),
+            unheard: Unheard::default(),
             held: Mutex::default(),
             look_everywhere: AtomicBool::new(false),
             wake: Notify::new(),
@@ -612,6 +616,11 @@ impl BornLeased for Worker {
         let this = self.this.upgrade().expect("a worker that starts jobs is alive");
         let jobs = jobs.into_iter().map(|job| claimed(job, reservation.lease, now));
         this.start_claimed(jobs.collect(), reservation.node);
+    }
+
+    fn failed(&self, reservation: Reservation, error: &store::Error) {
+        self.free_slots(reservation.slots);
+        self.unheard.report(reservation.lease, error);
     }
 
     fn stored(&self, jobs: Elsewhere) {

@@ -161,7 +161,11 @@ pub(super) async fn lost_commits(rig: &mut Rig) -> Result<()> {
     rig.proxies[proxy].heal();
     let held = rig.proxies[proxy].counters().held;
     rig.demand("answers of commits were lost", held, held as usize >= rounds / 2);
+    let began = Instant::now();
     rig.quiet(Duration::from_secs(90)).await?;
+    // A node that only waits until it has missed its jobs for long would take this long at least.
+    let missed = rig.settings.deadline + rig.settings.lease;
+    rig.demand_within("what lost answers have left behind is run", began.elapsed(), missed);
     let unknown = rig.count(|what| matches!(what, What::SubmitUnknown { .. }))?;
     rig.demand("submits of unknown outcome are called unknown", format!("{unknown} were"), unknown > 0);
     Ok(())

@@ -96,6 +96,7 @@ macro_rules! for_each_behaviour {
             ended_jobs_are_removed_after_their_retention ["OPS-7"],
             subscribers_see_status_events_of_their_tenant ["OPS-8"],
             tick_runs_at_most_n_jobs_in_the_callers_process ["OPS-9"],
+            a_tick_that_is_dropped_leaves_no_job_behind ["OPS-9"],
             jobs_can_be_checked_out_and_marked_by_hand ["OPS-10"],
             a_delayed_job_starts_when_it_is_due ["TIM-1", "TIM-3"],
             why_names_what_a_job_waits_for ["BEY-1"],

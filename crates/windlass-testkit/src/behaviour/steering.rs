@@ -306,6 +306,28 @@ pub async fn tick_runs_at_most_n_jobs_in_the_callers_process(store: Arc<dyn Stor
     jobs.shutdown().await;
 }
 
+/// OPS-9: what a tick has claimed runs to its end, also where whoever asked for it has gone.
+pub async fn a_tick_that_is_dropped_leaves_no_job_behind(store: Arc<dyn Store>) {
+    let door = Door::closed();
+    let waits = |door: Door, _: JobContext, (): ()| async move {
+        door.pass().await;
+        Ok(())
+    };
+    let jobs = service(&store).function("waits", door.clone(), waits).without_workers().start().await.expect("starts");
+    let ctx = tenant(1);
+    let id = jobs.submit_named(&ctx, "waits", &(), SubmitOptions::new()).await.expect("accepted").id;
+    let tick = tokio::spawn({
+        let jobs = jobs.clone();
+        async move { jobs.tick(1).await }
+    });
+    until_status(&jobs, &ctx, id, Status::Running).await;
+    tick.abort();
+    assert!(tick.await.expect_err("dropped").is_cancelled());
+    door.open();
+    until_status(&jobs, &ctx, id, Status::Succeeded).await;
+    jobs.shutdown().await;
+}
+
 /// OPS-10.
 pub async fn jobs_can_be_checked_out_and_marked_by_hand(store: Arc<dyn Store>) {
     let jobs = service(&store).without_workers().start().await.expect("starts");

@@ -57,8 +57,7 @@ async fn what_was_acknowledged_survives_a_server_that_dies_three_times_under_loa
     assert_eq!(ids.len(), acked.len(), "every key has a job of its own");
     let store = place.reader().await;
     let all: Vec<JobId> = ids.iter().copied().collect();
-    // A claim whose answer was lost with the server is given back after two deadlines and a lease and a half.
-    wait_until_all(&*store, &all, Status::Succeeded, SOON * 2).await;
+    wait_until_all(&*store, &all, Status::Succeeded, SOON).await;
     assert_eq!(jobs_in(&*store).await, ids, "and there is no job beside those that were acknowledged");
     let worked: BTreeSet<String> = worker.log.said("effect").iter().map(|line| first_word(line)).collect();
     assert!(all.iter().all(|id| worked.contains(&id.to_string())), "every job has had its effect");
