@@ -12,12 +12,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{CancelToken, Client, Config, NoTls, Row};
+use tokio_postgres::{CancelToken, Client, Row};
 use windlass_core::InvalidInput;
 use windlass_core::health::PoolUse;
 use windlass_core::store::{Error, Result};
 
 use crate::server::{Server, Servers};
+use crate::tls::{self, Route};
 
 /// A parameter with its type: naming the type saves the round trip in which the server would tell it.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -38,7 +39,7 @@ pub(crate) enum Access {
 pub(crate) struct Pool(Arc<Shared>);
 
 struct Shared {
-    config: Config,
+    route: Route,
     runtime: Handle,
     size: usize,
     permits: Arc<Semaphore>,
@@ -64,10 +65,10 @@ impl Drop for Link {
 
 impl Pool {
     /// All pools of a store share `servers`: what one of them learns about a failover holds for the others.
-    pub(crate) fn new(config: Config, runtime: Handle, size: usize, deadline: Duration, servers: Servers) -> Self {
+    pub(crate) fn new(route: Route, runtime: Handle, size: usize, deadline: Duration, servers: Servers) -> Self {
         let size = size.max(1);
         let permits = Arc::new(Semaphore::new(size));
-        Pool(Arc::new(Shared { config, runtime, size, permits, idle: Mutex::default(), deadline, servers }))
+        Pool(Arc::new(Shared { route, runtime, size, permits, idle: Mutex::default(), deadline, servers }))
     }
 
     /// How many of its connections are in use now.
@@ -135,9 +136,9 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<Link> {
-        let config = self.0.config.clone();
+        let route = self.0.route.clone();
         let connecting = self.0.runtime.spawn(async move {
-            let (client, connection) = config.connect(NoTls).await?;
+            let (client, connection) = route.connect().await?;
             let driver = tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection to PostgreSQL ended");
@@ -279,7 +280,7 @@ impl Drop for Conn {
         if self.in_doubt {
             let token = link.client.cancel_token();
             drop(link);
-            cancel_behind(&self.pool.0.runtime, token);
+            cancel_behind(&self.pool.0, token);
         } else if !link.client.is_closed() && self.pool.0.servers.is_current(link.server) {
             self.pool.0.idle.lock().push(link);
         }
@@ -287,11 +288,12 @@ impl Drop for Conn {
 }
 
 /// Asks the server to stop what the closed connection was doing, so that its locks do not outlive it.
-fn cancel_behind(runtime: &Handle, token: CancelToken) {
+fn cancel_behind(shared: &Shared, token: CancelToken) {
     /// A hint only: the server notices the closed socket when it next writes to it.
     const PATIENCE: Duration = Duration::from_secs(2);
-    runtime.spawn(async move {
-        let _ = tokio::time::timeout(PATIENCE, token.cancel_query(NoTls)).await;
+    let route = shared.route.clone();
+    shared.runtime.spawn(async move {
+        let _ = tokio::time::timeout(PATIENCE, route.cancel(token)).await;
     });
 }
 
@@ -392,7 +394,7 @@ fn lost(access: Access, why: &str) -> Error {
     }
 }
 
-/// Nothing was sent yet. A wrong password or database does not go away by trying again.
+/// Nothing was sent yet. A wrong password, database or certificate does not go away by trying again.
 fn refused_or_unavailable(error: tokio_postgres::Error) -> Error {
     match error.code() {
         Some(
@@ -400,6 +402,7 @@ fn refused_or_unavailable(error: tokio_postgres::Error) -> Error {
             | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION
             | &SqlState::INVALID_CATALOG_NAME,
         ) => Error::Refused(chain(&error)),
+        _ if tls::is_refused(&error) => Error::Refused(chain(&error)),
         _ => Error::Unavailable(chain(&error)),
     }
 }

@@ -183,6 +183,7 @@ struct Server {
     connections: i32,
     superuser: bool,
     sees_sessions: bool,
+    exposed: bool,
     log_parameter_max_length: String,
     log_statement: String,
     log_min_duration: String,
@@ -209,6 +210,7 @@ impl Server {
             connections: row.get("connections"),
             superuser: row.get("superuser"),
             sees_sessions: row.get("sees_sessions"),
+            exposed: row.get("exposed"),
             log_parameter_max_length: row.get("log_parameter_max_length"),
             log_statement: row.get("log_statement"),
             log_min_duration: row.get("log_min_duration"),
@@ -342,6 +344,10 @@ impl Server {
                 "connect as a role that owns the schema `windlass` and no more",
             ));
         }
+        if self.exposed {
+            let message = "what is said to the server crosses a network in plain text";
+            findings.push(Finding::warn("network", message, "add sslmode=verify-full to the URL of --db"));
+        }
         let logs = self.log_statement != "none" || self.log_min_duration != "-1";
         if logs && self.log_parameter_max_length != "0" {
             let message = "the server's log may show payloads, as parameters of statements";
@@ -382,6 +388,7 @@ mod tests {
             connections: 10,
             superuser: false,
             sees_sessions: true,
+            exposed: false,
             log_parameter_max_length: "-1".into(),
             log_statement: "none".into(),
             log_min_duration: "-1".into(),
@@ -403,7 +410,7 @@ mod tests {
     #[test]
     fn each_weakness_of_a_server_is_found_and_comes_with_a_fix() {
         assert!(healthy().findings().iter().all(|finding| finding.level == Level::Ok));
-        let sick: [(&str, Level, Server); 16] = [
+        let sick: [(&str, Level, Server); 17] = [
             ("server", Level::Fail, Server { version: 140_011, ..healthy() }),
             ("server", Level::Fail, Server { recovery: true, ..healthy() }),
             ("xids", Level::Warn, Server { xid_age: XID_WARN, ..healthy() }),
@@ -419,6 +426,7 @@ mod tests {
             ("durability", Level::Fail, Server { synchronous_commit: "off".into(), ..healthy() }),
             ("vacuum", Level::Fail, Server { autovacuum: false, ..healthy() }),
             ("role", Level::Warn, Server { superuser: true, ..healthy() }),
+            ("network", Level::Warn, Server { exposed: true, ..healthy() }),
             ("logs", Level::Warn, Server { log_statement: "all".into(), ..healthy() }),
         ];
         for (check, expected, server) in sick {

@@ -21,6 +21,7 @@ mod read;
 mod server;
 mod steer;
 mod submit;
+mod tls;
 mod tx;
 mod types;
 mod usage;
@@ -35,7 +36,6 @@ use async_trait::async_trait;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
 use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
@@ -49,8 +49,8 @@ use windlass_core::store::{
     Survey, Transition, WaitingQueue, WebhookRecord, Whereabouts, WrappedKey,
 };
 use windlass_core::{
-    ApiKey, Cost, Edit, Found, HistoryEntry, InvalidInput, JobFilter, JobId, JobRecord, LogLine, Page, Payload,
-    Priority, Quota, Quotas, Scope, Status, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow, Webhook,
+    ApiKey, Cost, Edit, Found, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Priority, Quota,
+    Quotas, Scope, Status, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow, Webhook,
 };
 
 use crate::claim::Lines;
@@ -58,6 +58,7 @@ use crate::connect::{Access, Pool};
 use crate::finish::EndedKeys;
 use crate::maintain::Cursors;
 use crate::server::Servers;
+use crate::tls::Route;
 use crate::types::Time;
 use crate::wake::Wake;
 
@@ -79,7 +80,7 @@ pub use crate::walls::Walls;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PgOptions {
-    config: Config,
+    route: Route,
     migrate: bool,
     listen: bool,
     deadline: Duration,
@@ -104,10 +105,13 @@ const WRITERS: usize = 2;
 const DRIVERS: usize = 2;
 
 impl PgOptions {
-    /// Options for a URL (`postgres://…`, also with a Unix socket) or a `key=value` string.
+    /// Options for a URL (`postgres://…`, also with a Unix socket) or a `key=value` string. A URL may say how the way to
+    /// the server is secured, by the names that PostgreSQL's own clients use: `sslmode` (`disable`, `prefer`, `require`,
+    /// `verify-ca`, `verify-full`), `sslrootcert` (a file, or `system`), `sslcert` and `sslkey`. Without, it is encrypted
+    /// if the server offers it. The files are read here.
     pub fn new(url: &str) -> Result<Self> {
-        let mut config: Config =
-            url.parse().map_err(|error| InvalidInput::new("url", format!("cannot be read: {error}")))?;
+        let mut route = Route::parse(url)?;
+        let config = &mut route.config;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
@@ -120,7 +124,7 @@ impl PgOptions {
         // Never decide anything by what a replica says.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         Ok(PgOptions {
-            config,
+            route,
             migrate: true,
             listen: true,
             deadline: DEADLINE,
@@ -256,7 +260,7 @@ impl PgStore {
             .map_err(|error| Error::Unavailable(format!("no threads for connections: {error}")))?;
         let handle = runtime.handle();
         let servers = Servers::default();
-        let pool = |size| Pool::new(options.config.clone(), handle.clone(), size, options.deadline, servers.clone());
+        let pool = |size| Pool::new(options.route.clone(), handle.clone(), size, options.deadline, servers.clone());
         let pools = Pools {
             submit: pool(WRITERS),
             claim: pool(1),
@@ -266,7 +270,7 @@ impl PgStore {
             api: pool(options.connections),
             tx: pool(options.connections),
         };
-        let wake = Wake::start(handle, pool(1), options.config.clone(), options.listen);
+        let wake = Wake::start(handle, pool(1), options.route.clone(), options.listen);
         let mut shared = Inner {
             options,
             pools,
@@ -302,7 +306,7 @@ impl PgStore {
             .enable_all()
             .build()
             .map_err(|error| Error::Unavailable(format!("no thread for a connection: {error}")))?;
-        let pool = Pool::new(options.config, runtime.handle().clone(), 1, options.deadline, Servers::default());
+        let pool = Pool::new(options.route, runtime.handle().clone(), 1, options.deadline, Servers::default());
         let status = migrate::status(&pool).await;
         runtime.shutdown_background();
         status

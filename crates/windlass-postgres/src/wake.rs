@@ -8,10 +8,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Config, NoTls};
 
 use crate::connect::{Access, Param, Pool};
+use crate::tls::Route;
 
 /// The most often a process notifies: each one takes a lock that serializes commits in the whole server.
 const NOTIFY_EVERY: Duration = Duration::from_millis(5);
@@ -54,14 +55,14 @@ impl Heard {
 
 impl Wake {
     /// Starts the background tasks on the store's own runtime; they end with it.
-    pub(crate) fn start(runtime: &Handle, pool: Pool, config: Config, listen: bool) -> Self {
+    pub(crate) fn start(runtime: &Handle, pool: Pool, route: Route, listen: bool) -> Self {
         let own = uuid::Uuid::new_v4().to_string();
         let heard =
             Heard { own, waiting: AtomicUsize::new(0), shared: AtomicBool::new(false), incoming: Notify::new() };
         let wake = Wake { outgoing: Arc::default(), heard: Arc::new(heard) };
         if listen {
             runtime.spawn(notify(pool, wake.outgoing.clone(), wake.heard.own.clone()));
-            runtime.spawn(listen_for_ever(config, wake.heard.clone()));
+            runtime.spawn(listen_for_ever(route, wake.heard.clone()));
         }
         wake
     }
@@ -113,9 +114,9 @@ async fn notify(pool: Pool, outgoing: Arc<Notify>, own: String) {
     }
 }
 
-async fn listen_for_ever(config: Config, heard: Arc<Heard>) {
+async fn listen_for_ever(route: Route, heard: Arc<Heard>) {
     loop {
-        if let Err(error) = listen(&config, &heard).await {
+        if let Err(error) = listen(&route, &heard).await {
             tracing::debug!(%error, "not listening for wake-ups; polling meanwhile");
         }
         tokio::time::sleep(RECONNECT_AFTER).await;
@@ -123,8 +124,8 @@ async fn listen_for_ever(config: Config, heard: Arc<Heard>) {
 }
 
 /// Listens until the connection fails.
-async fn listen(config: &Config, heard: &Arc<Heard>) -> Result<(), tokio_postgres::Error> {
-    let Ok(connected) = tokio::time::timeout(CHECK_PATIENCE, config.connect(NoTls)).await else { return Ok(()) };
+async fn listen(route: &Route, heard: &Arc<Heard>) -> Result<(), tokio_postgres::Error> {
+    let Ok(connected) = tokio::time::timeout(CHECK_PATIENCE, route.connect()).await else { return Ok(()) };
     let (client, mut connection) = connected?;
     let hears = heard.clone();
     let driver = tokio::spawn(async move {

@@ -12,6 +12,10 @@ select current_setting('server_version_num')::int as version,
        (select count(*) from pg_stat_activity a where a.backend_type = 'client backend')::int as connections,
        (select r.rolsuper from pg_roles r where r.rolname = current_user) as superuser,
        pg_has_role(current_user, 'pg_read_all_stats', 'usage') as sees_sessions,
+       -- No address means a socket, and the server's own that nothing leaves the machine.
+       coalesce(not (select s.ssl from pg_stat_ssl s where s.pid = pg_backend_pid())
+                and not inet_client_addr() <<= any (array['127.0.0.0/8', '::1/128']::inet[])
+                and inet_client_addr() <> inet_server_addr(), false) as exposed,
        current_setting('log_parameter_max_length') as log_parameter_max_length,
        current_setting('log_statement') as log_statement,
        current_setting('log_min_duration_statement') as log_min_duration,
