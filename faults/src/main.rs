@@ -102,7 +102,10 @@ fn faults(arguments: Arguments) -> Result<bool> {
         Some(Sabotages(sabotages)) => {
             let mut missed = 0;
             for sabotage in sabotages {
-                missed += usize::from(!is_noticed(&plan, sabotage)?);
+                for store in [StoreKind::Postgres, StoreKind::Sqlite] {
+                    let wanted = sabotage.is_for(store) && plan.store.is_none_or(|only| only == store);
+                    missed += usize::from(wanted && !is_noticed(&plan, sabotage, store)?);
+                }
             }
             Ok(missed == 0)
         }
@@ -147,12 +150,12 @@ fn matrix(plan: &Plan, page: Option<&Path>) -> Result<bool> {
     Ok(report.passed())
 }
 
-/// Runs the rows that must notice a sabotage; true if one of them does.
-fn is_noticed(plan: &Plan, sabotage: Sabotage) -> Result<bool> {
+/// Runs the rows that must notice a sabotage of a store; true if one of them does.
+fn is_noticed(plan: &Plan, sabotage: Sabotage, store: StoreKind) -> Result<bool> {
     let mut plan = plan.clone();
     plan.sabotage = Some(sabotage);
-    plan.store = Some(StoreKind::Postgres);
-    plan.dir = plan.dir.with_file_name(format!("sabotage-{sabotage:?}"));
+    plan.store = Some(store);
+    plan.dir = plan.dir.with_file_name(format!("sabotage-{sabotage:?}-{}", store.name()));
     if plan.only.is_empty() {
         plan.only = sabotage.rows().iter().map(|row| (*row).to_owned()).collect();
     }
@@ -165,8 +168,8 @@ fn is_noticed(plan: &Plan, sabotage: Sabotage) -> Result<bool> {
     }
     let noticed: Vec<String> = report.rows.iter().filter(|row| row.failed()).map(noticed).collect();
     match noticed.is_empty() {
-        true => println!("{sabotage:?}: MISSED by {}", plan.only.join(", ")),
-        false => println!("{sabotage:?}: noticed by {}", noticed.join("; ")),
+        true => println!("{sabotage:?} on {}: MISSED by {}", store.name(), plan.only.join(", ")),
+        false => println!("{sabotage:?} on {}: noticed by {}", store.name(), noticed.join("; ")),
     }
     Ok(!noticed.is_empty())
 }

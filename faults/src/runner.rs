@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use windlass::sqlite::SqliteStore;
 use windlass_testkit::servers::{PostgresOptions, PostgresServer};
 
 use crate::check;
@@ -169,8 +170,15 @@ async fn bring_about(
     std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
     let (url, server) = place(shared, row, store, dir)?;
     let mut rig = Rig::new(store, plan.profile, result.seed, dir.to_owned(), url, server).await?;
-    if let Some(sabotage) = plan.sabotage.filter(|_| store == StoreKind::Postgres) {
-        sabotage.apply(&rig.sql().await?).await?;
+    if let Some(sabotage) = plan.sabotage {
+        match store {
+            StoreKind::Postgres => sabotage.apply(&rig.sql().await?).await?,
+            StoreKind::Sqlite => {
+                // Makes the tables, and lets go of the file.
+                drop(SqliteStore::open(rig.file()).context("make the file")?);
+                sabotage.apply_to_file(&rig.file())?;
+            }
+        }
         rig.sabotage = Some(sabotage);
     }
     let at_most = match plan.profile {

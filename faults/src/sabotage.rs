@@ -1,9 +1,14 @@
-//! What is broken on purpose, to show that the matrix notices: edits of the database's own functions, or of what is said to
-//! it, each of which takes one promise away. Applied by `runner` to the databases of PostgreSQL rows when `--sabotage` asks for it. An edit that
-//! does not find what it changes is an error, so that none rots when the functions change.
+//! What is broken on purpose, to show that the matrix notices: edits of PostgreSQL's own functions, or of what is said to
+//! it, and triggers in a SQLite file, each of which takes one promise away. Applied by `runner` to the databases of rows when
+//! `--sabotage` asks for it. An edit that does not find what it changes is an error, so that none rots when the functions
+//! change.
+
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use tokio_postgres::Client;
+
+use crate::StoreKind;
 
 /// One promise taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -35,6 +40,11 @@ impl Sabotage {
         Sabotage::RecoveryNotCounted,
         Sabotage::SessionTenant,
     ];
+
+    /// Whether there is a way to bring it about in a store.
+    pub fn is_for(self, store: StoreKind) -> bool {
+        store == StoreKind::Postgres || self.trigger().is_some()
+    }
 
     /// The rows that must notice; one of them is enough.
     pub fn rows(self) -> &'static [&'static str] {
@@ -76,12 +86,39 @@ impl Sabotage {
         }
     }
 
+    /// What a SQLite file does by itself, where that takes the promise away: there its statements are in the program, and
+    /// cannot be edited.
+    fn trigger(self) -> Option<&'static str> {
+        match self {
+            // A lease that has ended is still there, and whoever names it is believed.
+            Sabotage::FencingOff => {
+                Some("create trigger sabotage before delete on windlass_lease begin select raise(ignore); end")
+            }
+            // What was taken is still there for the next one.
+            Sabotage::UnlockedClaim => {
+                Some("create trigger sabotage before delete on windlass_ready begin select raise(ignore); end")
+            }
+            Sabotage::RecoveryNotCounted => Some(
+                "create trigger sabotage after insert on windlass_ready when new.recoveries > 0
+                 begin update windlass_ready set recoveries = 0 where n = new.n; end",
+            ),
+            Sabotage::UnfencedCompletion | Sabotage::SessionTenant => None,
+        }
+    }
+
     /// What the server hears instead of what processes say to it, where that is what is broken.
     pub fn instead(self) -> Option<(&'static str, &'static str)> {
         match self {
             Sabotage::SessionTenant => Some(("set local windlass.tenant", "set       windlass.tenant")),
             _ => None,
         }
+    }
+
+    /// Makes a SQLite file that has its tables misbehave.
+    pub fn apply_to_file(self, file: &Path) -> Result<()> {
+        let Some(trigger) = self.trigger() else { return Ok(()) };
+        let connection = rusqlite::Connection::open(file).context("open the file")?;
+        connection.execute_batch(trigger).with_context(|| format!("there is no such table; {OUTDATED}"))
     }
 
     /// Changes the functions of a database.

@@ -90,7 +90,9 @@ pub(super) async fn two_processes(rig: &mut Rig) -> Result<()> {
 /// F40: a reader that never ends keeps the log from being written back. Writes go on.
 pub(super) async fn long_reader(rig: &mut Rig) -> Result<()> {
     let seed = rig.seed();
-    rig.fleet(1, Load { seed, tasks: 8, pause_ms: 1, ..Load::default() }).await?;
+    // For minutes, no faster than one process works it off.
+    let pause_ms = rig.profile.times(1, 20) as u64;
+    rig.fleet(1, Load { seed, tasks: 8, pause_ms, ..Load::default() }).await?;
     rig.go_on(Duration::from_secs(1)).await;
     let reader = Connection::open_with_flags(rig.file(), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     reader.execute_batch("begin; select count(*) from windlass_job")?;
