@@ -2,58 +2,66 @@
 
 use std::time::Duration;
 
-use crate::error::InvalidInput;
-use crate::filter::JobFilter;
-use crate::job::Page;
-use crate::lifecycle::MAX_RECOVERIES;
-use crate::payload::MAX_DEPTH;
-use crate::priority::BandPolicy;
+use crate::life::lifecycle::MAX_RECOVERIES;
+use crate::model::error::InvalidInput;
+use crate::model::filter::JobFilter;
+use crate::model::job::Page;
+use crate::model::payload::MAX_DEPTH;
+use crate::model::priority::BandPolicy;
 
 /// The settings of a service.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Jobs this node runs at once. Handlers mostly wait for I/O, so far more than there are cores.
+    /// Jobs this node runs at once. Most handlers wait for I/O, so the default is far above the number of cores.
     pub concurrency: usize,
-    /// Threads of the runtime that handlers run on, apart from the caller's (RUN-2).
+    /// Threads of the runtime that runs handlers. It is separate from the caller's runtime.
     pub worker_threads: usize,
     /// How long the store waits for a silent node before it gives its jobs to others.
     pub lease: Duration,
-    /// How often an idle node looks for work that nobody told it about.
+    /// How often an idle node polls the store for jobs it received no wake-up for.
     pub poll: Duration,
-    /// How long a handler that was asked to stop may go on before it is aborted.
+    /// How long a handler may continue after it was asked to stop; then it is aborted.
     pub grace: Duration,
-    /// How long running jobs may go on at shutdown before they are handed back.
+    /// How long running jobs may continue at shutdown before they are returned to the queue.
     pub shutdown_deadline: Duration,
-    /// How long a job may wait while no live node has its handler.
+    /// How long a job may wait while no live node has its handler and no external worker takes it. Counted from the
+    /// time the last such node or worker left, by the store's clock, regardless of the job's age.
     pub handler_missing_after: Duration,
-    /// How long a sealed job waits whose key is not to be had, or which this node cannot open; then up to as much again,
-    /// so that those who met one outage do not come back together (SEC-2).
+    /// How long an encrypted job waits when its key is unavailable. A random delay of up to the same length is added, so
+    /// that jobs delayed by one outage do not all return at once.
     pub key_retry: Duration,
-    /// How long ended jobs are kept where neither job nor handler says.
+    /// How long ended jobs are kept if neither the job nor its handler sets a retention.
     pub retention: Duration,
-    /// No job is kept shorter than this.
+    /// The minimum retention: no ended job is removed earlier.
     pub retention_floor: Duration,
+    /// How long dead letters are kept that are neither replayed nor purged, if their handler sets nothing; forever by
+    /// default. At least [`retention_floor`](Config::retention_floor).
+    pub dead_letter_retention: Option<Duration>,
     /// How long replayed dead letters are kept.
     pub replayed_retention: Duration,
-    /// How long an attempt may take where neither job nor handler says.
+    /// The timeout of an attempt if neither the job nor its handler sets one; [`NO_TIMEOUT`] for none.
     pub timeout: Duration,
-    /// How many nodes may be lost with a job before it is a dead letter.
+    /// How many nodes may be lost while they run a job before it becomes a dead letter, if no other job can be the cause.
+    /// If it ran beside others, finding the cause takes a few more ([`suspect`](crate::suspect)).
     pub max_recoveries: u16,
     /// How the bands share capacity.
     pub bands: BandPolicy,
-    /// What input is refused.
+    /// Limits on input.
     pub limits: Limits,
-    /// Non-restartable jobs that may wait (SUB-11).
+    /// The maximum number of non-restartable jobs that wait for a slot, their start or their next attempt. Memory holds at
+    /// most this number plus [`spawn_concurrency`](Config::spawn_concurrency).
     pub spawn_capacity: usize,
-    /// Non-restartable jobs that run at once.
+    /// The maximum number of non-restartable jobs that run at once.
     pub spawn_concurrency: usize,
-    /// Whether this node claims and runs jobs by itself; without, only `tick` and `checkout` do.
+    /// Whether this node claims and runs jobs by itself; if not, only `tick` and `checkout` do.
     pub workers: bool,
-    /// Whether this node promotes, recovers and cleans.
+    /// Whether this node does maintenance: promotes due jobs, recovers jobs of lost nodes, removes old jobs.
     pub maintenance: bool,
-    /// A snapshot that someone holds in the database longer than this is warned of, with its process id.
+    /// A database snapshot held longer than this causes a warning that names its process id.
     pub held_snapshot_after: Duration,
+    /// The name of the service this process belongs to; stored with the jobs it submits. None by default.
+    pub service_id: Option<String>,
     /// Queues to serve besides `default` and those of the handlers.
     pub queues: Vec<String>,
 }
@@ -71,6 +79,7 @@ impl Default for Config {
             key_retry: Duration::from_secs(5),
             retention: DEFAULT_RETENTION,
             retention_floor: Duration::from_secs(24 * 3600),
+            dead_letter_retention: None,
             replayed_retention: Duration::from_secs(30 * 24 * 3600),
             timeout: Duration::from_secs(300),
             max_recoveries: MAX_RECOVERIES,
@@ -81,28 +90,31 @@ impl Default for Config {
             workers: true,
             maintenance: true,
             held_snapshot_after: Duration::from_secs(15),
+            service_id: None,
             queues: Vec::new(),
         }
     }
 }
 
-/// How long ended jobs are kept unless something says otherwise.
+/// The default retention of ended jobs.
 pub const DEFAULT_RETENTION: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// The queue of handlers that name none.
+/// No timeout: an attempt may run without a limit. Written as 0 in HTTP and SQL.
+pub const NO_TIMEOUT: Duration = Duration::ZERO;
+
+/// The queue of handlers that do not name one.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// What input is refused, at the edge and before anything is written (SEC-3). Each has a hard maximum
-/// ([`Limits::MOST`]); a service that is configured beyond it does not start. Limits of requests over HTTP (bodies,
-/// headers, streams, timeouts) belong to whoever serves HTTP and are not here.
+/// Limits on input, checked before anything is written. Each has a hard maximum ([`Limits::MOST`]); a service configured
+/// above it does not start. Limits of HTTP requests (bodies, headers, streams, timeouts) belong to the HTTP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of a payload. What is larger belongs into an object store, and a reference to it into the payload.
+    /// Bytes of a payload. Put larger data into an object store and a reference to it into the payload.
     pub payload_bytes: usize,
     /// How deep a payload's JSON may nest.
     pub json_depth: usize,
-    /// Bytes of an output or an error; longer ones are cut and marked.
+    /// Bytes of an output or an error; longer ones are truncated and marked.
     pub output_bytes: usize,
     /// Jobs in one bulk submit.
     pub batch_jobs: usize,
@@ -116,13 +128,13 @@ pub struct Limits {
     pub name_bytes: usize,
     /// Bytes of all headers of a job.
     pub header_bytes: usize,
-    /// Bytes of what people write about an act: the reason of a cancel or a pause, an audit entry's parts.
+    /// Bytes of a note: the reason of a cancel or a pause, the parts of an audit entry.
     pub note_bytes: usize,
-    /// The furthest a start may lie ahead.
+    /// How far in the future a start may be.
     pub max_delay: Duration,
     /// Jobs on one page of a list.
     pub page_jobs: usize,
-    /// Conditions of one filter; each wanted status is one.
+    /// Conditions of one filter; each status counts as one.
     pub filter_terms: usize,
 }
 
@@ -190,7 +202,7 @@ impl Limits {
     pub fn check(&self) -> Result<(), InvalidInput> {
         for ((name, value), (_, most)) in self.all().into_iter().zip(Limits::MOST.all()) {
             if value == 0 || value > most {
-                let message = format!("{value} is not in 1 to {most}");
+                let message = format!("{value} is out of range, 1 to {most} are allowed");
                 return Err(InvalidInput::new(format!("limits.{name}"), message));
             }
         }
@@ -199,7 +211,10 @@ impl Limits {
 
     pub(crate) fn check_page(&self, page: Page) -> Result<(), InvalidInput> {
         if page.limit == 0 || page.limit > self.page_jobs {
-            return Err(InvalidInput::new("limit", format!("{} is not in 1 to {}", page.limit, self.page_jobs)));
+            return Err(InvalidInput::new(
+                "limit",
+                format!("{} is out of range, 1 to {} are allowed", page.limit, self.page_jobs),
+            ));
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
-//! Where a ready chunk stands in its queue, so that one tenant's million jobs do not hold up another tenant's one
-//! (ORD-3). Start-time fair queueing: a position counts jobs; each tenant's chunks follow one another by their size, and
+//! Where a ready chunk stands in its queue, so that one tenant's million jobs do not hold up another tenant's one.
+//! Start-time fair queueing: a position counts jobs; each tenant's chunks follow one another by their size, and
 //! a tenant with nothing waiting starts where service is now. Claims just take the lowest positions. Pure; each store
 //! keeps one, and losing it costs fairness for a moment, never a job.
 
 use foldhash::HashMap;
 
-use crate::priority::Priority;
+use crate::model::priority::Priority;
+use crate::model::tenant::TenantId;
 use crate::quota::Quotas;
-use crate::tenant::TenantId;
 
 /// A line of chunks that are served in order of position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +53,10 @@ struct LineState {
 /// Tenants remembered per line before those that have been served are dropped.
 const REMEMBERED_TENANTS: usize = 10_000;
 
+/// No position is beyond it: more jobs than there will ever be, and what is added to it still fits. A row of the store may
+/// say anything, and whoever is placed behind it is placed here at the latest.
+const FARTHEST: i64 = 1 << 62;
+
 impl Positions {
     /// The position of a new chunk of `jobs` jobs.
     pub fn place(&mut self, line: &Line, tenant: TenantId, jobs: usize) -> i64 {
@@ -60,15 +64,15 @@ impl Positions {
         let state = self.state(line);
         let planned = state.next.get(&tenant).copied().unwrap_or(0);
         let at = planned.max(state.served);
-        let mut places = jobs as i64;
+        let mut places = count(jobs);
         if share > 1 {
             // What has been served no longer shares.
             let sharing = if planned < at { 0 } else { state.sharing.get(&tenant).copied().unwrap_or(0) };
-            places += sharing;
+            places = places.saturating_add(sharing);
             state.sharing.insert(tenant, places % share);
             places /= share;
         }
-        state.next.insert(tenant, at + places);
+        state.next.insert(tenant, at.saturating_add(places).min(FARTHEST));
         if state.next.len() > REMEMBERED_TENANTS {
             let served = state.served;
             state.next.retain(|_, next| *next > served);
@@ -94,13 +98,13 @@ impl Positions {
     /// Takes note that service has reached `position`.
     pub fn served(&mut self, line: &Line, position: i64) {
         let state = self.state(line);
-        state.served = state.served.max(position);
+        state.served = state.served.max(position.min(FARTHEST));
     }
 
     /// Takes note of a chunk found in the store: where service is no later than, and where its tenant's next one goes.
     pub fn seen(&mut self, line: &Line, tenant: TenantId, position: i64, jobs: usize) {
         let next = self.state(line).next.entry(tenant).or_insert(0);
-        *next = (*next).max(position + jobs as i64);
+        *next = (*next).max(position.saturating_add(count(jobs)).min(FARTHEST));
     }
 
     /// How far service has come in each line.
@@ -111,7 +115,8 @@ impl Positions {
     /// Tenants that are more than `ahead` jobs ahead of service in a line, with where their next chunk goes.
     pub fn far_ahead(&self, line: &Line, ahead: i64) -> Vec<(TenantId, i64)> {
         let Some(state) = self.lines.get(line) else { return Vec::new() };
-        state.next.iter().filter(|(_, next)| **next - state.served > ahead).map(|(t, next)| (*t, *next)).collect()
+        let far = state.next.iter().filter(|(_, next)| next.saturating_sub(state.served) > ahead);
+        far.map(|(tenant, next)| (*tenant, *next)).collect()
     }
 
     fn state(&mut self, line: &Line) -> &mut LineState {
@@ -120,6 +125,17 @@ impl Positions {
         }
         self.lines.get_mut(line).expect("just inserted")
     }
+}
+
+fn count(jobs: usize) -> i64 {
+    i64::try_from(jobs).unwrap_or(FARTHEST)
+}
+
+/// Whether a tenant that has `own` of some `places` may take one more while others have `others`: it may have at most half
+/// of what they leave, and always one if there is any. So whatever one tenant takes, there is room for the next. Pure.
+pub fn may_enter(own: usize, others: usize, places: usize) -> bool {
+    let left = places.saturating_sub(others);
+    own < left && own < (left / 2).max(1)
 }
 
 #[cfg(test)]
@@ -174,5 +190,25 @@ mod tests {
         positions.place(&line(), tenant(1), 1);
         positions.served(&line(), 10_000);
         assert_eq!(positions.place(&line(), tenant(1), 1), 10_000);
+    }
+
+    #[test]
+    fn a_position_at_the_end_of_numbers_stops_nobody() {
+        for position in [i64::MAX, FARTHEST, i64::MIN] {
+            let mut positions = Positions::default();
+            let mut quotas = Quotas::default();
+            quotas.own.insert(tenant(2), crate::quota::Quota::new().weight(u32::MAX));
+            positions.set_shares(&quotas);
+            positions.seen(&line(), tenant(1), position, usize::MAX);
+            positions.seen(&line(), tenant(2), position, 1);
+            positions.served(&line(), position);
+            for tenant in [tenant(1), tenant(2), tenant(3)] {
+                for _ in 0..3 {
+                    assert!((0..=FARTHEST).contains(&positions.place(&line(), tenant, usize::MAX)), "{position}");
+                }
+            }
+            assert!((0..=FARTHEST).contains(&positions.front(&line())), "{position}");
+            positions.far_ahead(&line(), 128);
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! What a tenant may use: its share of the capacity, and how many jobs and bytes it may have waiting, submit and run
-//! (BEY-8). Policies and decisions only, pure; stores keep the policies, count what is in use, and ask here. Budgets on
+//! What a tenant may use: its share of the capacity, and how many jobs and bytes it may have waiting, submit and run.
+//! Policies and decisions only, pure; stores keep the policies, count what is in use, and ask here. Budgets on
 //! cost are not among them: Windlass does not know what a job costs.
 
 use std::fmt;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Timestamp;
-use crate::error::InvalidInput;
-use crate::tenant::TenantId;
+use crate::model::clock::Timestamp;
+use crate::model::error::InvalidInput;
+use crate::model::tenant::TenantId;
 
-/// A tenant's policy. What is not set is not limited.
+/// The limits of a tenant. A field that is not set is not limited.
 ///
 /// ```
 /// use windlass_core::Quota;
@@ -24,19 +24,19 @@ use crate::tenant::TenantId;
 #[serde(default)]
 #[non_exhaustive]
 pub struct Quota {
-    /// Turns it gets where others get one; 1 unless set. Counts for what is submitted from then on, through the library.
+    /// Scheduling weight relative to other tenants; 1 by default. Applies to jobs that the library submits from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Unfinished jobs at most.
+    /// The maximum number of unfinished jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued: Option<u64>,
-    /// Jobs submitted over time at most.
+    /// The maximum submit rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submit_rate: Option<SubmitRate>,
-    /// Jobs running at once at most, on all nodes together. More of them wait.
+    /// The maximum number of running jobs, on all nodes together. Further jobs wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<u64>,
-    /// Bytes of the payloads of unfinished jobs at most.
+    /// The maximum payload bytes of unfinished jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
@@ -54,7 +54,7 @@ pub struct SubmitRate {
 pub const WEIGHT_MAX: u32 = 1_000;
 
 impl Quota {
-    /// Nothing limited.
+    /// No limits.
     pub fn new() -> Self {
         Quota::default()
     }
@@ -94,7 +94,7 @@ impl Quota {
         self
     }
 
-    /// Refuses what makes no sense. A limit of 0 does: nothing is accepted, or nothing is started.
+    /// Rejects invalid values. A limit of 0 is valid: nothing is accepted, or nothing is started.
     pub fn check(&self) -> Result<(), InvalidInput> {
         /// Counts are kept in signed 64 bits.
         const MOST: u64 = i64::MAX as u64;
@@ -125,9 +125,9 @@ impl Quota {
 /// The policies of an installation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Quotas {
-    /// For every tenant that has none of its own.
+    /// The policy of every tenant without its own.
     pub default: Option<Quota>,
-    /// Tenants' own; each stands for itself, nothing is taken from the default.
+    /// The policies of single tenants. Each replaces the default as a whole.
     pub own: HashMap<TenantId, Quota>,
 }
 
@@ -137,7 +137,7 @@ impl Quotas {
         self.own.get(&tenant).or(self.default.as_ref())
     }
 
-    /// Whether nothing is limited anywhere.
+    /// Whether no limits are set at all.
     pub fn is_empty(&self) -> bool {
         self.default.is_none() && self.own.is_empty()
     }
@@ -182,7 +182,7 @@ impl QuotaKind {
     }
 }
 
-/// A submit that would go beyond a tenant's quota. Nothing was written, also nothing else of the same batch.
+/// A submit that would exceed a tenant's quota. Nothing of the batch was written.
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QuotaExceeded {
@@ -222,11 +222,11 @@ impl fmt::Display for QuotaExceeded {
     }
 }
 
-/// What a tenant uses, beside what it may.
+/// What a tenant uses, and its limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TenantUse {
-    /// Who.
+    /// The tenant.
     pub tenant: TenantId,
     /// The policy that holds for it, if any.
     pub quota: Option<Quota>,

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::clock::Timestamp;
+use crate::config::NO_TIMEOUT;
+use crate::model::clock::Timestamp;
 use jiff::{Span, SpanRelativeTo};
 
 /// A time as given on the command line: a point, or so long ago.
@@ -34,6 +35,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         .to_duration(SpanRelativeTo::days_are_24_hours())
         .map_err(|_| format!("`{}` has no fixed length; {written}", text.escape_debug()))?;
     Duration::try_from(duration).map_err(|_| format!("`{}` is negative; {written}", text.escape_debug()))
+}
+
+/// Reads how long an attempt may take: a duration, or `none` (or `0`) for as long as it likes.
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match text.trim() {
+        "none" | "0" => Ok(NO_TIMEOUT),
+        text => parse_duration(text),
+    }
 }
 
 /// Reads RFC 3339.

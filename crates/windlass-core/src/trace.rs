@@ -1,4 +1,4 @@
-//! Traces (API-7): the span of an attempt, and the headers of W3C Trace Context that tie it to whoever submitted the job, in
+//! Traces: the span of an attempt, and the headers of W3C Trace Context that tie it to whoever submitted the job, in
 //! any process. Called when a job is prepared, begun and ended. Costs nothing where nobody listens; without the feature
 //! `otel`, the headers that callers set still travel.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use tracing::Span;
 
-use crate::job::{ClaimedJob, Status};
+use crate::model::job::{ClaimedJob, Status};
 use crate::store::Transition;
 
 /// The headers of W3C Trace Context.

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::clock::Timestamp;
-use crate::id::JobId;
-use crate::tenant::{Scope, TenantId};
-use crate::usage::{Cost, USAGE_EVENTS_KEPT, USAGE_KEPT, UsageEvent, UsageRow, day_of};
+use crate::model::clock::Timestamp;
+use crate::model::id::JobId;
+use crate::model::tenant::{Scope, TenantId};
+use crate::operate::usage::{Cost, USAGE_EVENTS_KEPT, USAGE_KEPT, UsageEvent, UsageRow, day_of};
 
 /// Every cost there is.
 #[derive(Debug, Default)]

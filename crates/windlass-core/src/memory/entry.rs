@@ -5,20 +5,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Timestamp;
-use crate::error::JobError;
-use crate::id::JobId;
-use crate::job::{
+use crate::config::DEFAULT_RETENTION;
+use crate::life::logs::KeptLine;
+use crate::model::clock::Timestamp;
+use crate::model::error::JobError;
+use crate::model::id::JobId;
+use crate::model::job::{
     BatchId, ClaimedJob, HistoryEntry, JobRecord, JobSpec, NewJob, Progress, Replayed, Start, Status, Unique,
 };
-use crate::logs::KeptLine;
-use crate::payload::Payload;
-use crate::priority::Priority;
+use crate::model::payload::Payload;
+use crate::model::priority::Priority;
+use crate::model::tenant::TenantId;
+use crate::operate::usage::Cost;
 use crate::store::{Gate, LeaseId, NodeId, suspect_queue};
-use crate::tenant::TenantId;
-
-/// How long an ended job is kept where neither it nor its transition says so (OPS-7).
-const DEFAULT_KEEP: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// A job with everything that is known of it. What most jobs do not have is boxed: touching fresh memory is what a
 /// submit costs most.
@@ -32,6 +31,8 @@ pub(super) struct Entry {
     pub(super) ready_at: Timestamp,
     pub(super) failed: u16,
     pub(super) recoveries: u16,
+    /// Whether an attempt at it has begun.
+    pub(super) resumed: bool,
     pub(super) place: Place,
     /// The status it was submitted into.
     pub(super) born: Status,
@@ -69,6 +70,7 @@ pub(super) struct Story {
     pub(super) last: Option<Attempt>,
     pub(super) error: Option<JobError>,
     pub(super) progress: Option<Progress>,
+    pub(super) cost: Option<Cost>,
     pub(super) checkpoint: Option<Payload>,
     /// What its attempts have said, oldest first.
     pub(super) lines: VecDeque<KeptLine>,
@@ -129,7 +131,18 @@ impl Entry {
             Status::Running => Status::Pending,
             status => status,
         };
-        Entry { job, created_at: now, run_at, ready_at: now, failed: 0, recoveries: 0, place, born, story: None }
+        Entry {
+            job,
+            created_at: now,
+            run_at,
+            ready_at: now,
+            failed: 0,
+            recoveries: 0,
+            resumed: false,
+            place,
+            born,
+            story: None,
+        }
     }
 
     pub(super) fn story(&self) -> Option<&Story> {
@@ -162,7 +175,7 @@ impl Entry {
 
     /// The queue in which it waits when it is put back: its own, or that of suspects; `None` is its own.
     pub(super) fn waits_in(&self) -> Option<Arc<str>> {
-        (self.recoveries > 0).then(|| suspect_queue(&self.job.queue).into())
+        (self.recoveries > 0).then(|| suspect_queue(&self.job.queue, self.recoveries).into())
     }
 
     /// Whether its time is over, so that nobody may see it any more.
@@ -177,15 +190,15 @@ impl Entry {
         }
     }
 
-    /// When it must be canceled if it still waits. An attempt that failed or was lost has started it.
+    /// When it must be canceled if it still waits and no attempt at it has begun.
     pub(super) fn expires_at(&self) -> Option<Timestamp> {
         let waits = !matches!(self.place, Place::Leased { .. } | Place::Ended(_));
-        self.job.expires_at().filter(|_| waits && self.attempts() == 0)
+        self.job.expires_at().filter(|_| waits && !self.resumed)
     }
 
     /// How long it is kept if nothing else is said.
     pub(super) fn keep(&self) -> Duration {
-        self.job.spec().and_then(|spec| spec.retention).unwrap_or(DEFAULT_KEEP)
+        self.job.spec().and_then(|spec| spec.retention).unwrap_or(DEFAULT_RETENTION)
     }
 
     /// The number of attempts that failed or were lost.
@@ -223,6 +236,8 @@ impl Entry {
             tags: options.map(|o| o.tags.clone()).unwrap_or_default(),
             spec: job.spec().cloned().unwrap_or_default(),
             checkpoint: self.story().and_then(|story| story.checkpoint.clone()),
+            resumed: self.resumed,
+            unreadable: None,
         }
     }
 
@@ -251,6 +266,7 @@ impl Entry {
             error: self.story().and_then(|story| story.error.clone()),
             reason: None,
             progress: self.story().and_then(|story| story.progress.clone()),
+            cost: self.story().and_then(|story| story.cost),
             batch: options.and_then(|o| o.batch),
             tags: options.map(|o| o.tags.clone()).unwrap_or_default(),
             correlation_id: options.and_then(|o| o.correlation_id.clone()),

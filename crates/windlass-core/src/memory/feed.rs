@@ -1,25 +1,25 @@
-//! Status events, webhooks and leads of the memory store. Used by `memory`, which says what happened to which job and
+//! Status events and webhooks of the memory store. Used by `memory`, which says what happened to which job and
 //! writes the audit entries. Keeps no event while nobody wants them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use super::entry::Entry;
-use crate::clock::Timestamp;
-use crate::id::JobId;
-use crate::job::Status;
-use crate::store::{
-    Error, FEED_EVENTS_KEPT, FEED_KEPT_FOR, FeedAsk, FeedJob, FeedRow, Lead, NodeId, Result, WebhookRecord,
-};
-use crate::tenant::Scope;
-use crate::webhook::Webhook;
+use super::{MemoryStore, State};
+use crate::admin::webhook::Webhook;
+use crate::model::clock::Timestamp;
+use crate::model::id::JobId;
+use crate::model::job::Status;
+use crate::model::tenant::Scope;
+use crate::store::{self, Error, FEED_EVENTS_KEPT, FEED_KEPT_FOR, FeedAsk, FeedJob, FeedRow, Result, WebhookRecord};
 
 pub(super) struct Feed {
     wanted_until: Timestamp,
     last: u64,
     kept: VecDeque<Kept>,
     webhooks: Vec<WebhookRecord>,
-    leads: BTreeMap<String, Led>,
 }
 
 /// An event without what is read from its job.
@@ -32,16 +32,10 @@ struct Kept {
     at: Timestamp,
 }
 
-struct Led {
-    node: NodeId,
-    until: Timestamp,
-    lead: Lead,
-}
-
 impl Default for Feed {
     fn default() -> Self {
-        let (kept, webhooks, leads) = Default::default();
-        Feed { wanted_until: Timestamp::MIN, last: 0, kept, webhooks, leads }
+        let (kept, webhooks) = Default::default();
+        Feed { wanted_until: Timestamp::MIN, last: 0, kept, webhooks }
     }
 }
 
@@ -87,9 +81,9 @@ impl Feed {
 
     pub(super) fn add_webhook(&mut self, mut record: WebhookRecord, now: Timestamp) -> Result<Webhook> {
         if self.webhooks.iter().any(|known| known.webhook.id == record.webhook.id) {
-            return Err(Error::Internal(format!("there is already a webhook {}", record.webhook.id)));
+            return Err(Error::Internal(format!("a webhook with the id {} already exists", record.webhook.id)));
         }
-        record.webhook.created_at = now;
+        (record.webhook.created_at, record.webhook.active_since) = (now, now);
         self.webhooks.push(record.clone());
         Ok(record.webhook)
     }
@@ -99,34 +93,24 @@ impl Feed {
     }
 
     /// The webhook, and whether that changed it.
-    pub(super) fn pause_webhook(&mut self, scope: Scope, id: &str, paused: bool) -> Option<(Webhook, bool)> {
+    pub(super) fn pause_webhook(
+        &mut self,
+        scope: Scope,
+        id: &str,
+        paused: bool,
+        now: Timestamp,
+    ) -> Option<(Webhook, bool)> {
         let webhook = &mut self.webhooks.iter_mut().find(|record| is(record, scope, id))?.webhook;
         let changed = std::mem::replace(&mut webhook.paused, paused) != paused;
+        if changed && !paused {
+            webhook.active_since = now;
+        }
         Some((webhook.clone(), changed))
     }
 
     pub(super) fn remove_webhook(&mut self, scope: Scope, id: &str) -> Option<Webhook> {
         let at = self.webhooks.iter().position(|record| is(record, scope, id))?;
         Some(self.webhooks.remove(at).webhook)
-    }
-
-    pub(super) fn lead(&mut self, name: &str, node: NodeId, time: Duration, now: Timestamp) -> Option<Lead> {
-        let new = || Led { node, until: now, lead: Lead { term: 1, cursor: None } };
-        let led = self.leads.entry(name.to_owned()).or_insert_with(new);
-        if led.node != node {
-            if now < led.until {
-                return None;
-            }
-            led.node = node;
-            led.lead.term += 1;
-        }
-        led.until = now + time;
-        Some(led.lead)
-    }
-
-    pub(super) fn advance_lead(&mut self, name: &str, term: u64, cursor: u64) -> bool {
-        let led = self.leads.get_mut(name).filter(|led| led.lead.term == term);
-        led.map(|led| led.lead.cursor = Some(cursor)).is_some()
     }
 }
 
@@ -144,5 +128,30 @@ fn of(entry: &Entry, kept: &Kept) -> FeedJob {
         handler: entry.job.handler.clone(),
         sealed: entry.job.spec().is_some_and(|spec| spec.sealed),
         error: same.and_then(|line| line.error),
+    }
+}
+
+#[async_trait]
+impl store::Feed for MemoryStore {
+    async fn want_feed(&self, time: Duration) -> Result<()> {
+        self.step(|state, now| state.feed.want(now + time));
+        Ok(())
+    }
+
+    async fn feed_end(&self) -> Result<u64> {
+        Ok(self.step(|state, _| state.feed.end()))
+    }
+
+    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
+        Ok(self.step(|state, _| state.feed.read(ask, limit, |id| state.jobs.get(&id).map(Box::as_ref))))
+    }
+}
+
+impl State {
+    /// Keeps a status event of a job as it is now, if somebody wants it.
+    pub(super) fn tell(&mut self, id: JobId, now: Timestamp) {
+        let Some(entry) = self.jobs.get(&id) else { return };
+        let attempt = entry.outcome().map_or(entry.attempts(), |outcome| outcome.attempt.number);
+        self.feed.note(id, entry.status(), attempt, now);
     }
 }

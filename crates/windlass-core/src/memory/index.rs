@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashMap;
 
-use crate::clock::Timestamp;
-use crate::id::JobId;
-use crate::job::Status;
+use crate::model::clock::Timestamp;
+use crate::model::id::JobId;
+use crate::model::job::Status;
+use crate::model::tenant::{Scope, TenantId};
 use crate::quota::Amount;
 use crate::store::{Counts, Gate, LeaseId, NodeId, NodeRecord, PauseTarget};
-use crate::tenant::{Scope, TenantId};
 
 use super::entry::{Entry, KeyOf, Place};
 use super::ready::Ready;
@@ -94,7 +94,7 @@ impl Index {
         }
         self.add_expiry(entry);
         let (status, bytes) = (entry.status(), entry.job.payload.as_str().len() as u64);
-        self.count(entry.job.tenant, status, 1);
+        self.count(entry.job.tenant, status);
         if !status.is_terminal() {
             self.counts.entry(entry.job.tenant).or_default().bytes += bytes;
         }
@@ -156,7 +156,7 @@ impl Index {
         if let Place::Leased { lease, node, .. } = entry.place {
             self.add_to_lease(lease, node, entry.job.id);
         }
-        self.count(entry.job.tenant, entry.status(), 1);
+        self.count(entry.job.tenant, entry.status());
     }
 
     /// How many jobs of the scope are in each status.
@@ -187,9 +187,8 @@ impl Index {
         self.counts.keys().copied()
     }
 
-    /// Counts jobs that came to a status.
-    pub(super) fn count(&mut self, tenant: TenantId, status: Status, jobs: u64) {
-        self.counts.entry(tenant).or_default().by_status[status.code() as usize] += jobs;
+    fn count(&mut self, tenant: TenantId, status: Status) {
+        self.counts.entry(tenant).or_default().by_status[status.code() as usize] += 1;
     }
 
     fn uncount(&mut self, tenant: TenantId, status: Status) {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 
-use crate::activity::{Addition, Resolution, Slice, Sums, Waiting};
-use crate::clock::Timestamp;
-use crate::health::DEAD_LETTERS_COUNTED;
-use crate::id::JobId;
-use crate::job::Status;
+use crate::model::clock::Timestamp;
+use crate::model::id::JobId;
+use crate::model::job::Status;
+use crate::model::tenant::{Scope, TenantId};
+use crate::operate::activity::{Addition, BLOCKED_LOOKED_AT, Resolution, Slice, Sums, Waiting};
+use crate::operate::health::DEAD_LETTERS_COUNTED;
 use crate::store::Counts;
-use crate::tenant::{Scope, TenantId};
 
 use super::State;
 use super::entry::{Entry, Place};
@@ -100,12 +100,36 @@ impl State {
                 waiting_of(&mut found, &entry.job.queue, &entry.job.handler).running += 1;
             }
         }
+        let behind_keys = self.index.ordering.values().flat_map(|line| line.waiting.iter().map(|(_, id)| id));
+        let gated: Vec<&Entry> = self
+            .index
+            .parked
+            .values()
+            .flatten()
+            .chain(behind_keys)
+            .filter_map(|id| self.jobs.get(id))
+            .map(Box::as_ref)
+            .filter(|entry| scope.covers(entry.job.tenant))
+            .collect();
+        // Spread over all of them: the first ones would be those of one key or of the oldest handler.
+        let every = gated.len() / BLOCKED_LOOKED_AT + 1;
+        let weight = gated.len() as f64 / gated.iter().step_by(every).count().max(1) as f64;
+        let mut blocked: HashMap<(&str, &str), u64> = HashMap::default();
+        for entry in gated.iter().step_by(every) {
+            *blocked.entry((&entry.job.queue, &entry.job.handler)).or_default() += 1;
+        }
+        for ((queue, handler), jobs) in blocked {
+            waiting_of(&mut found, queue, handler).blocked += (jobs as f64 * weight).round() as u64;
+        }
         found.into_values().collect()
     }
 
-    pub(super) fn dead_letters(&self) -> u64 {
+    pub(super) fn dead_letters(&self, now: Timestamp) -> u64 {
         let is_dead = |entry: &Entry| match &entry.place {
-            Place::Ended(outcome) => outcome.status == Status::DeadLettered && outcome.replayed.is_none(),
+            Place::Ended(outcome) => {
+                let is_there = outcome.purge_at.is_none_or(|at| at > now);
+                outcome.status == Status::DeadLettered && outcome.replayed.is_none() && is_there
+            }
             _ => false,
         };
         self.jobs.values().filter(|entry| is_dead(entry)).take(DEAD_LETTERS_COUNTED).count() as u64
@@ -125,6 +149,7 @@ fn waiting_of<'a>(found: &'a mut HashMap<(String, String), Waiting>, queue: &str
         handler: handler.to_owned(),
         waiting: 0,
         since: None,
+        blocked: 0,
         running: 0,
     })
 }

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use foldhash::HashMap;
 
 use crate::fair::{Line, Positions};
-use crate::id::JobId;
-use crate::priority::{Band, Priority};
+use crate::model::id::JobId;
+use crate::model::priority::{Band, Priority};
+use crate::model::tenant::TenantId;
 use crate::quota::Quotas;
 use crate::store::WaitingQueue;
-use crate::tenant::TenantId;
 
 /// Every ready job.
 #[derive(Debug, Default)]
@@ -62,13 +62,15 @@ impl Ready {
         self.positions.set_shares(quotas);
     }
 
-    /// The same as `take`, passing over the jobs that `may` refuses.
+    /// The same as `take`, passing over the jobs that `may` refuses. Without `in_turn`, those passed over keep their turn:
+    /// service has not come further because of what was taken.
     pub(super) fn take_allowed(
         &mut self,
         queue: &str,
         band: Band,
         max: usize,
         taken: &mut Vec<JobId>,
+        in_turn: bool,
         mut may: impl FnMut(JobId) -> bool,
     ) -> usize {
         let Some(lines) = self.queues.get_mut(queue) else { return 0 };
@@ -78,7 +80,9 @@ impl Ready {
             left -= allowed.len();
             for (position, id) in allowed {
                 line.jobs.remove(&(position, id));
-                self.positions.served(&line.line, position);
+                if in_turn {
+                    self.positions.served(&line.line, position);
+                }
                 taken.push(id);
             }
         }
