@@ -1,15 +1,16 @@
-//! Prints how many jobs a second the store takes in, and carries from submit to success, on this machine's disk. Run by
+//! Prints how many jobs a second the store accepts, and runs from submit to success, on this machine's disk. Run by
 //! hand: `cargo run --release -p windlass-sqlite --example throughput [directory]`. Never part of a test.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use windlass_core::store::rooms::*;
 use windlass_core::store::{Claim, Fence, Finish, LeaseId, NewNode, NodeId, Store, Submit, Transition};
 use windlass_core::{IdGenerator, JobSpec, NewJob, Payload, Priority, Start, TenantId};
 use windlass_sqlite::SqliteStore;
 
-/// Callers that submit at once, and how many jobs each of their submits brings.
+/// The number of concurrent callers, and the number of jobs in each submit.
 const SHAPES: [(usize, usize, usize); 4] = [(1, 1, 2_000), (64, 1, 40_000), (2, 64, 100_000), (1, 1_000, 200_000)];
 
 #[tokio::main]
@@ -55,7 +56,7 @@ async fn drain(store: &dyn Store, node: NodeId, max: usize) -> Result<usize, Box
     let mut done = 0;
     for lease in 1.. {
         let queues = vec![("default".to_owned(), max)];
-        let claim = Claim { node, lease: LeaseId(lease), queues, max, quota: [0, 0, max, 0] };
+        let claim = Claim { node, lease: LeaseId(lease), queues, max, quota: [0, 0, max, 0], tenant: None };
         let jobs = store.claim(claim).await?.jobs;
         if jobs.is_empty() {
             break;
@@ -68,6 +69,8 @@ async fn drain(store: &dyn Store, node: NodeId, max: usize) -> Result<usize, Box
             transition: Transition::Succeed { output: None, keep: Duration::from_secs(86_400) },
             follow_up: None,
             cost: None,
+            audit: false,
+            resumed: true,
         };
         store.finish(node, jobs.iter().map(finish).collect()).await?;
     }

@@ -3,7 +3,7 @@
 use std::io::{Seek, SeekFrom, Write};
 
 use windlass_core::health::{Checkup, Finding, Level};
-use windlass_core::store::Store;
+use windlass_core::store::rooms::*;
 use windlass_sqlite::{SqliteStore, rusqlite};
 
 async fn found(store: &SqliteStore, check: &str) -> Finding {

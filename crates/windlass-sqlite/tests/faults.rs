@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Bench, succeed};
-use windlass_core::store::{Claim, Error, Finished, NewNode, Store, Submit, suspect_queue};
+use windlass_core::store::rooms::*;
+use windlass_core::store::{Claim, Error, Finished, NewNode, Submit, suspect_queue};
 use windlass_core::{IdGenerator, JobId, Payload, Scope, Status};
 use windlass_sqlite::{SqliteOptions, SqliteStore, SqliteTx, TxError, rusqlite};
 
@@ -54,8 +55,14 @@ async fn a_request_that_fails_takes_no_other_down() {
     let b = Bench::new().await;
     b.submit((0..10).map(|_| b.job()).collect()).await;
     let first = b.claim_one().await;
-    let reused =
-        || Claim { node: b.node, lease: first.lease, queues: vec![("default".into(), 5)], max: 5, quota: [0; 4] };
+    let reused = || Claim {
+        node: b.node,
+        lease: first.lease,
+        queues: vec![("default".into(), 5)],
+        max: 5,
+        quota: [0; 4],
+        tenant: None,
+    };
     let (bad, good, worse) = tokio::join!(
         b.store.claim(reused()),
         b.store.submit(Submit { jobs: vec![b.job()], lease: None }),
@@ -142,9 +149,9 @@ async fn child_of_the_kill_test() {
         for job in stored {
             println!("id {}", job.id);
         }
-        let queues = vec![("default".into(), 2), (suspect_queue("default"), 1)];
+        let queues = vec![("default".into(), 2), (suspect_queue("default", 1), 1)];
         let lease = windlass_core::store::LeaseId(node.node.0 << 32 | lease);
-        let claim = Claim { node: node.node, lease, queues, max: 2, quota: [0; 4] };
+        let claim = Claim { node: node.node, lease, queues, max: 2, quota: [0; 4], tenant: None };
         let jobs = store.claim(claim).await.expect("claims").jobs;
         let done = jobs.iter().take(1).map(|job| common::finish(job, succeed())).collect();
         store.finish(node.node, done).await.expect("finishes");

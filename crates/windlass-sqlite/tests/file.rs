@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Bench, open, succeed};
+use windlass_core::store::rooms::*;
 use windlass_core::store::{CancelReply, Error, Fence, Finish, Finished, Store, Submit, suspect_queue};
 use windlass_core::{
     Cost, JobContext, JobError, JobId, JobService, LogLevel, Scope, SecurityContext, Start, Status, SubmitOptions,
@@ -66,7 +67,7 @@ async fn everything_goes_on_after_the_file_is_opened_again() {
     assert_eq!(b.finish_as(old_node, &old, succeed()).await, Finished::Fenced);
     let record = b.the(ids[0]).await;
     assert_eq!((record.status, record.recoveries), (Status::Pending, 1), "at once, without waiting for the lease");
-    let suspects = b.claim_from(&suspect_queue("default"), 5).await;
+    let suspects = b.claim_from(&suspect_queue("default", 1), 5).await;
     assert_eq!(suspects.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[0]]);
     let ready: Vec<JobId> = b.claim(10).await.iter().map(|job| job.id).collect();
     assert_eq!(ready, [ids[1], ids[3]]);
@@ -105,7 +106,7 @@ async fn a_file_of_a_newer_version_is_refused() {
     conn.execute("INSERT INTO windlass_schema (version) VALUES (99)", []).expect("writes");
     drop(conn);
     let error = open(&copy, &clock).expect_err("refused");
-    let (message, known) = (error.to_string(), format!("knows {}", windlass_sqlite::SCHEMA_VERSION));
+    let (message, known) = (error.to_string(), format!("at most {}", windlass_sqlite::SCHEMA_VERSION));
     assert!(matches!(error, Error::Refused(_)) && message.contains("99") && message.contains(&known), "{message}");
     assert!(message.contains(&target) || message.contains("newer.db"));
     assert!(matches!(SqliteStore::open_read_only(&copy), Err(Error::Refused(_))));
@@ -146,6 +147,11 @@ async fn jobs_and_business_writes_commit_together_or_not_at_all() {
     assert_eq!(stored[0].id, id);
     assert_eq!((b.the(id).await.status, invoices().await), (Status::Pending, 1));
     tokio::time::timeout(Duration::from_secs(5), b.store.wait_for_wake()).await.expect("rung");
+
+    // A job need not have been made by the service; the engine's own names are refused all the same.
+    let forged = vec![windlass_core::NewJob { handler: "windlass.webhook".into(), ..b.job() }];
+    let refused = b.store.transaction(move |tx| tx.submit(&forged)).await.expect_err("refused");
+    assert!(matches!(refused, TxError::Rejected(Error::InvalidInput(bad)) if bad.field == "handler"));
 
     let jobs = vec![b.job()];
     let rejected_id = jobs[0].id;
@@ -197,6 +203,8 @@ async fn a_job_completes_with_the_writes_of_its_handler() {
         transition: succeed(),
         follow_up: None,
         cost: None,
+        audit: false,
+        resumed: true,
     };
     let send = |tx: &windlass_sqlite::SqliteTx<'_>| tx.execute("INSERT INTO sent VALUES ('x')", []);
     let sent = async || {
@@ -289,4 +297,174 @@ async fn costs_and_lines_of_a_job_that_ends_in_its_own_transaction_are_kept() {
     let costs = jobs.usage_events(&ctx, 0, 10).await.expect("reads");
     assert_eq!(costs.iter().map(|cost| (cost.job, cost.cents)).collect::<Vec<_>>(), [(id, 7)]);
     jobs.shutdown().await;
+}
+
+/// SEC-1, RUN-8: what a handler begins transactions with leads to no call of the store that knows no tenant.
+#[tokio::test]
+async fn a_handler_cannot_reach_the_store() {
+    async fn reach(_: (), ctx: JobContext, (): ()) -> Result<bool, JobError> {
+        let transactions = ctx.transactions().ok_or_else(|| JobError::terminal("none", "SQLite has transactions"))?;
+        let shared = transactions.is::<Arc<SqliteStore>>() || transactions.is::<Arc<dyn Store>>();
+        Ok(transactions.is::<SqliteStore>() || shared)
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Arc::new(SqliteStore::open(directory.path().join("jobs.db")).expect("opens"));
+    let jobs = JobService::builder(store).function("reach", (), reach).start().await.expect("starts");
+    let ctx = SecurityContext::new(TenantId::ROOT);
+    let id = jobs.submit_named(&ctx, "reach", &(), SubmitOptions::new()).await.expect("accepted").id;
+    assert!(!jobs.wait_for::<bool>(&ctx, id, Duration::from_secs(20)).await.expect("succeeds"), "it has the store");
+    jobs.shutdown().await;
+}
+
+/// The mode of a file, without its kind.
+#[cfg(unix)]
+fn mode(path: &std::path::Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().unwrap_or_else(|e| panic!("{}: {e}", path.display())).permissions().mode() & 0o777
+}
+
+/// The names in a directory, sorted.
+fn names(directory: &std::path::Path) -> Vec<String> {
+    let files = std::fs::read_dir(directory).expect("reads");
+    let mut names: Vec<_> = files.map(|file| file.expect("reads").file_name().into_string().expect("text")).collect();
+    names.sort();
+    names
+}
+
+/// Another program that has locked a file.
+struct Locked(std::process::Child);
+
+impl Locked {
+    fn by(how: &str, path: &std::path::Path) -> Locked {
+        use std::io::Read;
+        let mut program = std::process::Command::new("flock");
+        program.arg(how).arg(path).args(["sh", "-c", "echo; exec sleep 600"]).stdout(std::process::Stdio::piped());
+        let mut program = program.spawn().expect("there is flock(1)");
+        program.stdout.take().expect("piped").read_exact(&mut [0]).expect("it has the lock");
+        Locked(program)
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// SEC-2: jobs and secrets are not for other users of the machine.
+#[cfg(unix)]
+#[tokio::test]
+async fn the_files_are_for_their_owner_alone() {
+    let b = Bench::new().await;
+    let kept = b.store.set_setting_if_absent("server.session_secret", "a secret of servers").await.expect("kept");
+    let directory = b.path().parent().expect("a directory").to_owned();
+    let found = names(&directory);
+    assert_eq!(found, ["jobs.db", "jobs.db-shm", "jobs.db-wal", "jobs.db.lock", "jobs.db.secrets"]);
+    for name in found {
+        assert_eq!(mode(&directory.join(&name)), 0o600, "{name}");
+    }
+    let text = |name: &str| String::from_utf8_lossy(&std::fs::read(directory.join(name)).expect("reads")).into_owned();
+    assert!(text("jobs.db.secrets").contains(&kept));
+    assert!(!text("jobs.db").contains(&kept) && !text("jobs.db-wal").contains(&kept), "a copy does not hold it");
+    let b = b.reopen().await;
+    assert_eq!(b.store.setting("server.session_secret").await.expect("reads"), Some(kept));
+}
+
+/// SEC-2, BEY-10.
+#[cfg(unix)]
+#[tokio::test]
+async fn files_that_others_may_read_are_found() {
+    use std::os::unix::fs::PermissionsExt;
+    use windlass_core::health::Level;
+    let b = Bench::new().await;
+    let chmod = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    let directory = b.path().parent().expect("a directory").to_owned();
+    let found = || windlass_sqlite::privacy(b.path());
+    assert_eq!(found().level, Level::Ok, "{:?}", found());
+    chmod(&directory.join("jobs.db-wal"), 0o644);
+    let finding = found();
+    assert_eq!(finding.level, Level::Warn);
+    assert!(finding.fix.is_some_and(|fix| fix.contains("chmod 600") && fix.contains("jobs.db-wal")));
+    chmod(&directory.join("jobs.db-wal"), 0o600);
+    chmod(&directory, 0o777);
+    assert_eq!(found().level, Level::Warn, "others may put another file in its place");
+    chmod(&directory, 0o1777);
+    assert_eq!(found().level, Level::Ok, "the sticky bit keeps them from it");
+    let examined = b.store.examine(&windlass_core::health::Checkup::default()).await.expect("examines");
+    assert!(examined.iter().any(|finding| finding.check == "files"));
+}
+
+/// SEC-2: whoever can read the lock file can lock it; that neither keeps us out nor blames a process that is gone.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_shared_lock_of_somebody_else_keeps_nobody_out() {
+    let b = Bench::new().await;
+    let (path, lock) = (b.path(), b.path().with_file_name("jobs.db.lock"));
+    drop(b.store);
+    std::fs::write(&lock, "999999999").expect("what a process that is gone has left");
+    let foreign = Locked::by("--shared", &lock);
+    let store = SqliteStore::open(&path).expect("opens beside a shared lock");
+    assert!(matches!(SqliteStore::open(&path), Err(Error::Refused(_))), "and there is still one writer at most");
+    drop(foreign);
+    assert!(matches!(SqliteStore::open(&path), Err(Error::Refused(_))));
+    drop(store);
+
+    std::fs::write(&lock, "999999999").expect("writes");
+    let _foreign = Locked::by("--exclusive", &lock);
+    let refused = SqliteStore::open(&path).expect_err("it may be a writer").to_string();
+    assert!(!refused.contains("999999999") && refused.contains("lsof"), "{refused}");
+}
+
+/// What is copied after an orderly end is one file.
+#[tokio::test]
+async fn closing_leaves_one_file() {
+    let b = Bench::new().await;
+    b.submit((0..300).map(|_| b.job()).collect()).await;
+    let directory = b.path().parent().expect("a directory").to_owned();
+    let log = directory.join("jobs.db-wal");
+    assert!(log.metadata().expect("there is a log").len() > 100_000);
+    drop(b.store);
+    assert_eq!(names(&directory), ["jobs.db"]);
+
+    // Also beside another process that reads: closing alone would leave the log as it is.
+    let b = Bench::new().await;
+    b.submit((0..300).map(|_| b.job()).collect()).await;
+    let reader = rusqlite::Connection::open(b.path()).expect("opens");
+    let count = |reader: &rusqlite::Connection| -> i64 {
+        reader.query_row("SELECT count(*) FROM windlass_job", [], |row| row.get(0)).expect("counts")
+    };
+    assert_eq!(count(&reader), 300);
+    let log = b.path().with_file_name("jobs.db-wal");
+    drop(b.store);
+    assert_eq!(log.metadata().expect("the reader keeps it").len(), 0);
+    assert_eq!(count(&reader), 300);
+}
+
+/// A copy is whole while jobs are written, and goes on where it was made.
+#[tokio::test]
+async fn a_backup_is_made_while_jobs_are_written() {
+    let b = Bench::new().await;
+    let id = b.submit_one(b.job()).await;
+    let (path, copy) = (b.path(), b.path().with_file_name("copy.db"));
+    let copying = tokio::task::spawn_blocking({
+        let (path, copy) = (path.clone(), copy.clone());
+        move || windlass_sqlite::backup(path, copy)
+    });
+    while !copying.is_finished() {
+        b.submit(vec![b.job(), b.job()]).await;
+    }
+    let bytes = copying.await.expect("no panic").expect("copies");
+    assert_eq!(copy.metadata().expect("it is there").len(), bytes);
+    #[cfg(unix)]
+    assert_eq!(mode(&copy), 0o600);
+    assert!(matches!(windlass_sqlite::backup(&path, &copy), Err(Error::Refused(_))), "nothing is overwritten");
+    let restored = open(&copy, &b.clock).expect("opens");
+    let counts = restored.counts(ALL).await.expect("counts").get(Status::Pending);
+    assert!(counts % 2 == 1, "one job, and each pair whole or not at all: {counts}");
+    assert!(restored.get(ALL, &[id]).await.expect("reads").len() == 1);
+    let missing = windlass_sqlite::backup(path.with_file_name("none.db"), path.with_file_name("other.db"));
+    assert!(missing.is_err() && !path.with_file_name("other.db").exists());
 }

@@ -3,7 +3,8 @@
 
 -- One row per job, written once and never changed.
 CREATE TABLE windlass_job (
-    id             INTEGER PRIMARY KEY,
+    -- The next process counts its ids on from the largest one.
+    id             INTEGER PRIMARY KEY CHECK (id < 4611686018427387904),
     tenant         BLOB    NOT NULL,
     handler        TEXT    NOT NULL,
     queue          TEXT    NOT NULL,
@@ -60,7 +61,8 @@ CREATE TABLE windlass_ready (
     n          INTEGER PRIMARY KEY,
     queue      TEXT    NOT NULL,
     rank       INTEGER NOT NULL,
-    position   INTEGER NOT NULL,
+    -- Others are placed after it, so what is added to it must fit.
+    position   INTEGER NOT NULL CHECK (position BETWEEN -4611686018427387904 AND 4611686018427387904),
     tenant     BLOB    NOT NULL,
     jobs       INTEGER NOT NULL,
     failed     INTEGER NOT NULL,
@@ -120,7 +122,6 @@ CREATE TABLE windlass_lease (
 CREATE TABLE windlass_cancel (
     job    INTEGER PRIMARY KEY,
     lease  INTEGER NOT NULL,
-    actor  TEXT    NOT NULL,
     reason TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX windlass_cancel_by_lease ON windlass_cancel (lease);
@@ -173,10 +174,11 @@ CREATE TABLE windlass_checkpoint (
 ) STRICT;
 
 CREATE TABLE windlass_progress (
-    job      INTEGER PRIMARY KEY,
-    sequence INTEGER NOT NULL,
-    percent  REAL    NOT NULL,
-    message  TEXT    NOT NULL
+    job        INTEGER PRIMARY KEY,
+    sequence   INTEGER NOT NULL,
+    percent    REAL    NOT NULL,
+    message    TEXT    NOT NULL,
+    updated_at INTEGER NOT NULL
 ) STRICT;
 
 -- Jobs that are canceled if they have not started by a time.
@@ -204,24 +206,34 @@ CREATE TABLE windlass_audit (
 ) STRICT;
 CREATE INDEX windlass_audit_by_action ON windlass_audit (action, n);
 CREATE INDEX windlass_audit_by_target ON windlass_audit (target, n);
+-- Successes by job. Only those of the engine: their target is the id of a job.
+CREATE INDEX windlass_audit_succeeded ON windlass_audit (CAST(target AS INTEGER))
+    WHERE action = 'JOB_SUCCEEDED' AND actor = 'windlass';
 
--- How many jobs have ended in each status, purged ones included.
+-- How many jobs have ever ended in each status, and how many of those have been removed.
 CREATE TABLE windlass_counter (
     tenant BLOB    NOT NULL,
     status INTEGER NOT NULL,
     jobs   INTEGER NOT NULL,
+    gone   INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant, status)
 ) STRICT, WITHOUT ROWID;
 
 -- AUTOINCREMENT, because the identity of a process must never come back.
 CREATE TABLE windlass_node (
-    node         INTEGER PRIMARY KEY AUTOINCREMENT,
+    node         INTEGER PRIMARY KEY AUTOINCREMENT CHECK (node < 4611686018427387904),
     slot         INTEGER NOT NULL UNIQUE,
     info         TEXT    NOT NULL,
     running      INTEGER NOT NULL,
     started_at   INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL
 ) STRICT;
+
+-- When a handler was last served whose nodes are gone, or a queue from which workers outside take.
+CREATE TABLE windlass_served (
+    name TEXT PRIMARY KEY,
+    at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Machine slots in quarantine.
 CREATE TABLE windlass_slot (
@@ -232,5 +244,5 @@ CREATE TABLE windlass_slot (
 -- High-water marks that outlive the rows they came from: `job` is the largest id ever removed.
 CREATE TABLE windlass_mark (
     name  TEXT PRIMARY KEY,
-    value INTEGER NOT NULL
+    value INTEGER NOT NULL CHECK (value < 4611686018427387904)
 ) STRICT;

@@ -25,7 +25,7 @@ CREATE TABLE windlass_usage (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE windlass_usage_event (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT CHECK (sequence < 4611686018427387904),
     job      INTEGER NOT NULL,
     tenant   BLOB    NOT NULL,
     handler  TEXT    NOT NULL,
@@ -34,3 +34,10 @@ CREATE TABLE windlass_usage_event (
     at       INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX windlass_usage_event_by_tenant ON windlass_usage_event (tenant, sequence);
+
+-- What each job has cost so far, as long as the job is there.
+CREATE TABLE windlass_job_cost (
+    job   INTEGER PRIMARY KEY,
+    cents INTEGER NOT NULL,
+    units INTEGER NOT NULL
+) STRICT;

@@ -19,14 +19,16 @@ CREATE TABLE windlass_api_key (
 ) STRICT;
 CREATE INDEX windlass_api_key_by_tenant ON windlass_api_key (tenant, n);
 
+-- Values that all processes know for a time. Those that are kept for good are secrets, in a file of their own.
 CREATE TABLE windlass_setting (
     name  TEXT NOT NULL PRIMARY KEY,
-    value TEXT NOT NULL
+    value TEXT NOT NULL,
+    until INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- AUTOINCREMENT, because a reader goes on after the last sequence it saw, also when that one is gone.
 CREATE TABLE windlass_feed (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT CHECK (sequence < 4611686018427387904),
     job      INTEGER NOT NULL,
     status   INTEGER NOT NULL,
     attempt  INTEGER NOT NULL,
@@ -50,16 +52,19 @@ CREATE TABLE windlass_webhook (
     secret     TEXT    NOT NULL,
     sealed     INTEGER NOT NULL,
     paused     INTEGER NOT NULL DEFAULT 0,
+    -- Since when it is told of events: since it was made, or last resumed.
+    active_since INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     created_by TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX windlass_webhook_by_tenant ON windlass_webhook (tenant, n);
 
--- Who does what only one node may do at a time, and how far it has come.
-CREATE TABLE windlass_lead (
-    name   TEXT    NOT NULL PRIMARY KEY,
-    node   INTEGER NOT NULL,
-    term   INTEGER NOT NULL,
-    until  INTEGER NOT NULL,
-    cursor INTEGER
+-- Who does what only one node may do at a time, and how far it has come. Without a node, it was let go; the row stays, so
+-- that no epoch is ever used again.
+CREATE TABLE windlass_holding (
+    name     TEXT    NOT NULL PRIMARY KEY,
+    node     INTEGER,
+    epoch    INTEGER NOT NULL,
+    until    INTEGER NOT NULL,
+    position INTEGER
 ) STRICT, WITHOUT ROWID;

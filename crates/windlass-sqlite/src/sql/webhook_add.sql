@@ -1,3 +1,3 @@
 -- Keep a webhook.
-INSERT INTO windlass_webhook (id, tenant, url, events, handler, secret, sealed, created_at, created_by)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+INSERT INTO windlass_webhook (id, tenant, url, events, handler, secret, sealed, active_since, created_at, created_by)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9)

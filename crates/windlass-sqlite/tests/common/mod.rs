@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use windlass_core::store::rooms::*;
 use windlass_core::store::{
-    Claim, Fence, Finish, Finished, LeaseId, NewNode, NodeId, Result, Store, Submit, Submitted, Transition,
+    Claim, Fence, Finish, Finished, LeaseId, NewNode, NodeId, Recovered, Result, Submit, Submitted, Transition,
 };
 use windlass_core::{
     ClaimedJob, IdGenerator, JobError, JobId, JobRecord, JobSpec, ManualClock, NewJob, Payload, Priority, Scope, Start,
@@ -42,6 +43,11 @@ impl Bench {
         let lease = store.register(new_node()).await.expect("registers");
         let ids = IdGenerator::new(lease.slot, lease.now);
         Bench { store, clock, node: lease.node, ids, next_lease: AtomicI64::new(1), path, dir }
+    }
+
+    pub(crate) async fn recover(&self, lease: Duration) -> Recovered {
+        let silent = self.store.survey(lease, &[]).await.expect("looks").silent;
+        self.store.recover(lease, &silent).await.expect("recovers")
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -87,6 +93,7 @@ impl Bench {
             queues: vec![(queue.to_owned(), max)],
             max,
             quota: [max, 0, 0, 0],
+            tenant: None,
         };
         self.store.claim(claim).await.expect("claims").jobs
     }
@@ -129,7 +136,16 @@ pub(crate) fn new_node() -> NewNode {
 
 pub(crate) fn finish(job: &ClaimedJob, transition: Transition) -> Finish {
     let fence = Fence { job: job.id, lease: job.lease };
-    Finish { fence, attempt: job.attempt(), ran: Duration::from_secs(2), transition, follow_up: None, cost: None }
+    Finish {
+        fence,
+        attempt: job.attempt(),
+        ran: Duration::from_secs(2),
+        transition,
+        follow_up: None,
+        cost: None,
+        audit: false,
+        resumed: true,
+    }
 }
 
 pub(crate) fn succeed() -> Transition {
@@ -141,7 +157,7 @@ pub(crate) fn retry(failed: u16, delay: u64) -> Transition {
 }
 
 pub(crate) fn die() -> Transition {
-    Transition::DeadLetter { reason: "max_retries".into(), error: JobError::retryable("io") }
+    Transition::DeadLetter { failed: 1, reason: "max_retries".into(), error: JobError::retryable("io"), keep: None }
 }
 
 pub(crate) fn tenant(n: u128) -> TenantId {
