@@ -1,36 +1,29 @@
 //! Windlass on PostgreSQL: a packed queue over an append-only log of jobs. [`PgStore`] implements
-//! [`Store`](windlass_core::store::Store); each step of a job's life is a module, and its SQL is in `sql/` and
-//! `migrations/`. Nothing here decides what becomes of a job.
+//! [`Store`](windlass_core::store::Store); each step of a job's life is a module, and its SQL is in the folder of its
+//! room in `sql/`. Nothing here decides what becomes of a job.
 //!
-//! Everything works behind PgBouncer in transaction mode: statements are unnamed, nothing is kept in a session. The hot
-//! statements are functions, so that the server keeps their plans although they are never prepared by name.
+//! Everything works behind PgBouncer in transaction mode: statements are unnamed, and nothing is stored in a session.
+//! The hot statements are functions, so that the server caches their plans although they are never prepared by name.
 
-mod access;
-mod activity;
-mod claim;
-mod connect;
-mod examine;
+mod ground;
+
+mod jobs;
+mod nodes;
+mod upkeep;
+mod weeks;
+mod reads;
+mod steering;
+mod tenancy;
+mod records;
+mod leases;
+mod schedules;
 mod feed;
-mod finish;
-mod keys;
-mod logs;
-mod maintain;
-mod migrate;
-mod quota;
-mod read;
-mod server;
-mod steer;
-mod submit;
-mod tls;
-mod tx;
-mod types;
-mod usage;
-mod wake;
-mod walls;
+mod insight;
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use windlass_core::store::Base;
 
 use async_trait::async_trait;
 use foldhash::HashMap;
@@ -38,39 +31,30 @@ use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_postgres::config::TargetSessionAttrs;
 use uuid::Uuid;
-use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
-use windlass_core::failures::Failing;
 use windlass_core::fair::Line;
-use windlass_core::health::{Checkup, Finding, HeldSnapshot, PoolUse, Vitals};
-use windlass_core::store::{
-    ApiKeyRecord, AuditEntry, AuditFilter, Beat, CancelReply, Claim, Claimed, Counts, DataKeyRecord, EditReply, Error,
-    FeedAsk, FeedRow, Fence, Finish, Finished, Lead, LeaseId, Limited, LogReport, NewNode, NodeId, NodeLease,
-    NodeRecord, Pause, PauseTarget, ProgressReport, Promoted, Recovered, ReplayReply, Result, Store, Submit, Submitted,
-    Survey, Transition, WaitingQueue, WebhookRecord, Whereabouts, WrappedKey,
-};
-use windlass_core::{
-    ApiKey, Cost, Edit, Found, HistoryEntry, JobFilter, JobId, JobRecord, LogLine, Page, Payload, Priority, Quota,
-    Quotas, Scope, Status, TenantId, TenantUse, Timestamp, UsageEvent, UsageRow, Webhook,
-};
+use windlass_core::health::PoolUse;
+use windlass_core::store::{Error, Fence, Finish, Finished, LeaseId, Limited, News, Result, Transition};
+use windlass_core::supervise::LoopHealth;
+use windlass_core::{DEFAULT_RETENTION, JobId, Priority, Status, TenantId, Timestamp};
 
-use crate::claim::Lines;
-use crate::connect::{Access, Pool};
-use crate::finish::EndedKeys;
-use crate::maintain::Cursors;
-use crate::server::Servers;
-use crate::tls::Route;
-use crate::types::Time;
-use crate::wake::Wake;
+use crate::ground::connect::{Access, Pool};
+use crate::ground::server::Servers;
+use crate::ground::tls::Route;
+use crate::ground::types::Time;
+use crate::ground::wake::Wake;
+use crate::jobs::claim::Lines;
+use crate::jobs::finish::EndedKeys;
+use crate::upkeep::Cursors;
 
-pub use crate::migrate::{SchemaStatus, migrations_sql};
+pub use crate::ground::migrate::{SchemaStatus, migrations_sql};
 #[cfg(feature = "seaorm")]
-pub use crate::tx::submit_in_seaorm;
+pub use crate::ground::tx::submit_in_seaorm;
 #[cfg(feature = "sqlx")]
-pub use crate::tx::submit_in_sqlx;
-pub use crate::tx::{HandlerTx, PgJobTx, submit_in, transaction};
-pub use crate::walls::Walls;
+pub use crate::ground::tx::submit_in_sqlx;
+pub use crate::ground::tx::{HandlerTx, PgJobTx, submit_in, transaction};
+pub use crate::ground::walls::Walls;
 
-/// How to connect.
+/// How to connect to PostgreSQL.
 ///
 /// ```
 /// use windlass_postgres::PgOptions;
@@ -86,6 +70,7 @@ pub struct PgOptions {
     deadline: Duration,
     connections: usize,
     retention: Duration,
+    handler_idle: Duration,
 }
 
 /// How long a call may take before its connection is given up: longer than a checkpoint stalls a healthy server, shorter
@@ -93,22 +78,32 @@ pub struct PgOptions {
 const DEADLINE: Duration = Duration::from_secs(15);
 /// How long data may stay unacknowledged: a connection that a firewall dropped is noticed after this.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a handler's transaction may be silent: as long as an attempt takes by default.
+const HANDLER_IDLE: Duration = Duration::from_secs(300);
+/// When an idle connection is asked whether its other end is there, how often then, and how often in vain.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEPALIVE_TRIES: u32 = 3;
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long ended jobs are kept by default (OPS-7): weeks older than that may be dropped.
-const RETENTION: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// Connections for the API and for handlers' transactions, each.
 const CONNECTIONS: usize = 4;
 /// Submits, and finishes, under way at once: two fill a connection's gaps, more only split batches.
 const WRITERS: usize = 2;
+/// Connections for finishes: one for each writer's new ends, one for those it tries again, which may wait for a lock.
+const FINISHERS: usize = 2 * WRITERS;
+/// Steps of maintenance under way at once. Those that find work do not wait for them: they have connections of their own.
+const MAINTAINERS: usize = 2;
+/// The survey and the promotion of due jobs, one each: what starts jobs waits for no other step.
+const LOOKERS: usize = 2;
 /// Threads that drive connections. They never run anyone's code, so two are enough for any number of connections.
 const DRIVERS: usize = 2;
 
 impl PgOptions {
-    /// Options for a URL (`postgres://…`, also with a Unix socket) or a `key=value` string. A URL may say how the way to
-    /// the server is secured, by the names that PostgreSQL's own clients use: `sslmode` (`disable`, `prefer`, `require`,
-    /// `verify-ca`, `verify-full`), `sslrootcert` (a file, or `system`), `sslcert` and `sslkey`. Without, it is encrypted
-    /// if the server offers it. The files are read here.
+    /// Options for a URL (`postgres://…`, also with a Unix socket) or a `key=value` string. A URL may say how the
+    /// connection is secured, with the same names as in PostgreSQL's own clients: `sslmode` (`disable`, `prefer`,
+    /// `require`, `verify-ca`, `verify-full`), `sslrootcert` (a file, or `system`), `sslcert` and `sslkey`. By default
+    /// the connection is encrypted if the server offers it. The files are read here.
     pub fn new(url: &str) -> Result<Self> {
         let mut route = Route::parse(url)?;
         let config = &mut route.config;
@@ -117,6 +112,11 @@ impl PgOptions {
         }
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(TCP_USER_TIMEOUT);
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives(true);
+            config.keepalives_idle(KEEPALIVE_IDLE).keepalives_interval(KEEPALIVE_EVERY);
+            config.keepalives_retries(KEEPALIVE_TRIES);
         }
         if config.get_application_name().is_none() {
             config.application_name("windlass");
@@ -129,18 +129,19 @@ impl PgOptions {
             listen: true,
             deadline: DEADLINE,
             connections: CONNECTIONS,
-            retention: RETENTION,
+            retention: DEFAULT_RETENTION,
+            handler_idle: HANDLER_IDLE,
         })
     }
 
-    /// Whether to bring the schema up to date first; else a schema of another version is refused. On by default.
+    /// Whether to migrate the schema first; otherwise a schema of another version is an error. On by default.
     #[must_use]
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self
     }
 
-    /// Whether to use LISTEN and NOTIFY. On by default; without, other processes' jobs are found by polling.
+    /// Whether to use LISTEN and NOTIFY. On by default; otherwise jobs from other processes are found by polling.
     #[must_use]
     pub fn listen(mut self, listen: bool) -> Self {
         self.listen = listen;
@@ -154,14 +155,23 @@ impl PgOptions {
         self
     }
 
-    /// Connections for reading and steering, and as many for handlers' transactions.
+    /// The number of connections for reads and control calls, and the same number for handlers' transactions.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
     }
 
-    /// The longest time that ended jobs are usually kept: older weeks are dropped whole, what must stay is moved.
+    /// How long a handler's transaction may be idle between two statements before the server ends it and releases its
+    /// locks. Five minutes by default, as long as an attempt may take.
+    #[must_use]
+    pub fn handler_idle(mut self, idle: Duration) -> Self {
+        self.handler_idle = idle;
+        self
+    }
+
+    /// The longest usual retention of ended jobs: older weekly partitions are dropped as a whole, and jobs that must
+    /// stay are moved.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
@@ -169,7 +179,7 @@ impl PgOptions {
     }
 }
 
-/// A store of jobs in a PostgreSQL database. Cheap to clone; all clones share their connections.
+/// A job store in a PostgreSQL database. Cheap to clone; all clones share their connections.
 #[derive(Clone)]
 pub struct PgStore {
     shared: Arc<Inner>,
@@ -179,11 +189,11 @@ pub struct PgStore {
 struct Inner {
     pub(crate) options: PgOptions,
     pub(crate) pools: Pools,
-    pub(crate) lines: Mutex<Lines>,
+    pub(crate) lines: Arc<Mutex<Lines>>,
     pub(crate) cursors: Cursors,
     pub(crate) wake: Wake,
     pub(crate) walls: Walls,
-    pub(crate) quotas: quota::Known,
+    pub(crate) quotas: crate::tenancy::quota::Known,
     pub(crate) feed_wanted: feed::Wanted,
     /// What this process knows of the jobs it holds, so that a finish need not look it up.
     held: Mutex<HashMap<i64, Held>>,
@@ -196,6 +206,7 @@ struct Pools {
     pub(crate) claim: Pool,
     pub(crate) finish: Pool,
     pub(crate) heartbeat: Pool,
+    pub(crate) look: Pool,
     pub(crate) maintain: Pool,
     pub(crate) api: Pool,
     pub(crate) tx: Pool,
@@ -204,12 +215,13 @@ struct Pools {
 impl Pools {
     /// How many connections of each role are in use.
     pub(crate) fn uses(&self) -> Vec<PoolUse> {
-        let Pools { submit, claim, finish, heartbeat, maintain, api, tx } = self;
+        let Pools { submit, claim, finish, heartbeat, look, maintain, api, tx } = self;
         let pools = [
             ("submit", submit),
             ("claim", claim),
             ("finish", finish),
             ("heartbeat", heartbeat),
+            ("look", look),
             ("maintain", maintain),
             ("api", api),
             ("tx", tx),
@@ -245,7 +257,7 @@ impl Drop for Inner {
 }
 
 impl PgStore {
-    /// Connects to a URL and brings the schema up to date.
+    /// Connects to a URL and migrates the schema.
     pub async fn connect(url: &str) -> Result<PgStore> {
         PgStore::connect_with(PgOptions::new(url)?).await
     }
@@ -257,16 +269,17 @@ impl PgStore {
             .thread_name("windlass-pg")
             .enable_all()
             .build()
-            .map_err(|error| Error::Unavailable(format!("no threads for connections: {error}")))?;
+            .map_err(|error| Error::Unavailable(format!("cannot start the threads for connections: {error}")))?;
         let handle = runtime.handle();
         let servers = Servers::default();
         let pool = |size| Pool::new(options.route.clone(), handle.clone(), size, options.deadline, servers.clone());
         let pools = Pools {
             submit: pool(WRITERS),
             claim: pool(1),
-            finish: pool(WRITERS),
+            finish: pool(FINISHERS),
             heartbeat: pool(1),
-            maintain: pool(1),
+            look: pool(LOOKERS),
+            maintain: pool(MAINTAINERS),
             api: pool(options.connections),
             tx: pool(options.connections),
         };
@@ -274,45 +287,51 @@ impl PgStore {
         let mut shared = Inner {
             options,
             pools,
-            lines: Mutex::default(),
+            lines: Arc::default(),
             cursors: Cursors::default(),
             wake,
-            walls: Walls::Down("nobody has looked yet".into()),
-            quotas: quota::Known::default(),
+            walls: Walls::Down("not checked yet".into()),
+            quotas: crate::tenancy::quota::Known::default(),
             feed_wanted: feed::Wanted::default(),
             held: Mutex::default(),
             runtime: Some(runtime),
         };
         if shared.options.migrate {
-            migrate::migrate(&shared.pools.api).await?;
+            crate::ground::migrate::migrate(&shared.pools.api).await?;
         } else {
-            migrate::check(migrate::status(&shared.pools.api).await?)?;
+            crate::ground::migrate::check(crate::ground::migrate::status(&shared.pools.api).await?)?;
         }
-        shared.walls = walls::look(&shared.pools.api).await?;
+        shared.walls = crate::ground::walls::look(&shared.pools.api).await?;
         let store = PgStore { shared: Arc::new(shared) };
         if store.shared.options.migrate {
-            maintain::make_weeks(&store).await?;
+            crate::weeks::make_weeks(&store).await?;
         }
-        store.sync_lines().await?;
-        quota::refresh(&store).await?;
+        // What somebody holds of it is learnt by a later exchange; sweeps make up for it until then.
+        if let Err(error) = store.sync_lines().await {
+            match error {
+                Error::Unavailable(_) => tracing::debug!(%error, "could not exchange positions at the start"),
+                other => return Err(other),
+            }
+        }
+        crate::tenancy::quota::refresh(&store).await?;
         Ok(store)
     }
 
-    /// How the schema of a database compares with this binary; changes nothing.
+    /// Compares the schema of a database with this binary; changes nothing.
     pub async fn schema_status(url: &str) -> Result<SchemaStatus> {
         let options = PgOptions::new(url)?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
-            .map_err(|error| Error::Unavailable(format!("no thread for a connection: {error}")))?;
+            .map_err(|error| Error::Unavailable(format!("cannot start a thread for a connection: {error}")))?;
         let pool = Pool::new(options.route, runtime.handle().clone(), 1, options.deadline, Servers::default());
-        let status = migrate::status(&pool).await;
+        let status = crate::ground::migrate::status(&pool).await;
         runtime.shutdown_background();
         status
     }
 
-    /// Whether row-level security keeps tenants apart, as it was when this store connected.
+    /// Whether row-level security separates tenants, as of when this store connected.
     pub fn walls(&self) -> &Walls {
         &self.shared.walls
     }
@@ -322,8 +341,8 @@ impl PgStore {
     }
 
     pub(crate) async fn store_time(&self) -> Result<Timestamp> {
-        let row = self.shared.pools.api.query_one(Access::Read, include_str!("sql/now.sql"), &[]).await?;
-        Ok(row.get::<_, Time>(0).0)
+        let row = self.shared.pools.api.query_one(Access::Read, include_str!("sql/ground/now.sql"), &[]).await?;
+        Ok(row.get::<_, Time>(0)?.0)
     }
 
     /// Whether status events are kept with ends of attempts.
@@ -388,14 +407,9 @@ impl PgStore {
 }
 
 #[async_trait]
-impl Store for PgStore {
+impl Base for PgStore {
     fn name(&self) -> &'static str {
         "postgres"
-    }
-
-    fn deadline(&self) -> Duration {
-        // To get a connection, and to get its answer.
-        self.shared.options.deadline * 2
     }
 
     async fn now(&self) -> Result<Timestamp> {
@@ -406,317 +420,33 @@ impl Store for PgStore {
         WRITERS
     }
 
-    async fn register(&self, node: NewNode) -> Result<NodeLease> {
-        maintain::register(self, node).await
-    }
-
-    async fn heartbeat(&self, node: NodeId, running: usize) -> Result<Beat> {
-        let beat = maintain::heartbeat(self, node, running).await?;
-        if beat == Beat::Fenced {
-            self.let_go_all();
-        }
-        Ok(beat)
-    }
-
-    async fn held(&self, node: NodeId) -> Result<Vec<Fence>> {
-        maintain::held(self, node).await
-    }
-
-    async fn deregister(&self, node: NodeId) -> Result<()> {
-        maintain::deregister(self, node).await?;
-        self.let_go_all();
-        Ok(())
-    }
-
-    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
-        maintain::nodes(self).await
-    }
-
-    async fn submit(&self, submit: Submit) -> Result<Vec<Submitted>> {
-        submit::submit(self, submit).await
-    }
-
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        claim::claim(self, claim).await
-    }
-
-    async fn finish(&self, node: NodeId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
-        finish::finish(self, node, finishes).await
-    }
-
-    async fn report_progress(&self, node: NodeId, reports: Vec<ProgressReport>) -> Result<Vec<bool>> {
-        finish::report_progress(self, node, reports).await
-    }
-
-    async fn add_logs(&self, node: NodeId, reports: Vec<LogReport>) -> Result<Vec<bool>> {
-        logs::add(self, node, reports).await
-    }
-
-    async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> Result<bool> {
-        finish::save_checkpoint(self, node, fence, data).await
-    }
-
-    async fn get(&self, scope: Scope, ids: &[JobId]) -> Result<Vec<JobRecord>> {
-        read::get(self, scope, ids).await
-    }
-
-    async fn input(&self, scope: Scope, id: JobId) -> Result<Option<Payload>> {
-        read::input(self, scope, id).await
-    }
-
-    async fn logs(&self, scope: Scope, id: JobId, after: u64) -> Result<Vec<LogLine>> {
-        logs::read(self, scope, id, after).await
-    }
-
-    async fn list(&self, scope: Scope, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
-        read::list(self, scope, filter, page).await
-    }
-
-    async fn search(&self, scope: Scope, filter: &JobFilter, page: Page, look_at: usize) -> Result<Found> {
-        read::search(self, scope, filter, page, look_at).await
-    }
-
-    async fn count(&self, scope: Scope, filter: &JobFilter, cap: usize) -> Result<u64> {
-        read::count(self, scope, filter, cap).await
-    }
-
-    async fn failing(&self, scope: Scope, filter: &JobFilter, newest: usize) -> Result<Vec<Failing>> {
-        read::failing(self, scope, filter, newest).await
-    }
-
-    async fn history(&self, scope: Scope, id: JobId) -> Result<Vec<HistoryEntry>> {
-        read::history(self, scope, id).await
-    }
-
-    async fn counts(&self, scope: Scope) -> Result<Counts> {
-        read::counts(self, scope).await
-    }
-
-    async fn whereabouts(&self, scope: Scope, id: JobId) -> Result<Option<Whereabouts>> {
-        read::whereabouts(self, scope, id).await
-    }
-
-    async fn waiting_queues(&self) -> Result<Vec<WaitingQueue>> {
-        read::waiting_queues(self).await
-    }
-
-    async fn cancel(&self, scope: Scope, id: JobId, by: &str, reason: &str) -> Result<CancelReply> {
-        steer::cancel(self, scope, id, by, reason).await
-    }
-
-    async fn replay(&self, scope: Scope, id: JobId, by: &str) -> Result<ReplayReply> {
-        steer::replay(self, scope, id, by).await
-    }
-
-    async fn mark_replayed(&self, scope: Scope, id: JobId, by: &str, as_job: JobId, keep: Duration) -> Result<bool> {
-        steer::mark_replayed(self, scope, id, by, as_job, keep).await
-    }
-
-    async fn edit(&self, scope: Scope, id: JobId, by: &str, edit: &Edit) -> Result<EditReply> {
-        steer::edit(self, scope, id, by, edit).await
-    }
-
-    async fn purge(&self, scope: Scope, id: JobId, by: &str) -> Result<bool> {
-        steer::purge(self, scope, id, by).await
-    }
-
-    async fn pause(&self, target: &PauseTarget, by: &str, reason: &str) -> Result<()> {
-        steer::pause(self, target, by, reason).await
-    }
-
-    async fn resume(&self, target: &PauseTarget, by: &str) -> Result<bool> {
-        steer::resume(self, target, by).await
-    }
-
-    async fn pauses(&self) -> Result<Vec<Pause>> {
-        steer::pauses(self).await
-    }
-
-    async fn audit(&self, entry: AuditEntry) -> Result<()> {
-        steer::audit(self, entry).await
-    }
-
-    async fn audit_log(&self, scope: Scope, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
-        steer::audit_log(self, scope, filter).await
-    }
-
-    async fn record_cost(&self, scope: Scope, id: JobId, by: &str, cost: Cost) -> Result<bool> {
-        usage::record(self, scope, id, by, cost).await
-    }
-
-    async fn usage_by_day(&self, scope: Scope, from: &str, to: &str) -> Result<Vec<UsageRow>> {
-        usage::by_day(self, scope, from, to).await
-    }
-
-    async fn usage_events(&self, scope: Scope, after: u64, limit: usize) -> Result<Vec<UsageEvent>> {
-        usage::events(self, scope, after, limit).await
-    }
-
-    async fn data_keys(&self, scope: Scope) -> Result<Vec<DataKeyRecord>> {
-        keys::list(self, scope).await
-    }
-
-    async fn add_data_key(&self, tenant: TenantId, version: u32, wrapped: WrappedKey) -> Result<bool> {
-        keys::add(self, tenant, version, wrapped).await
-    }
-
-    async fn rewrap_data_key(&self, tenant: TenantId, version: u32, old: &WrappedKey, new: WrappedKey) -> Result<bool> {
-        keys::rewrap(self, tenant, version, old, new).await
-    }
-
-    async fn destroy_data_keys(&self, tenant: TenantId) -> Result<usize> {
-        keys::destroy(self, tenant).await
-    }
-
-    async fn add_api_key(&self, record: ApiKeyRecord) -> Result<ApiKey> {
-        access::add(self, record).await
-    }
-
-    async fn api_keys(&self, scope: Scope) -> Result<Vec<ApiKey>> {
-        access::list(self, scope).await
-    }
-
-    async fn find_api_keys(&self, ids: &[String]) -> Result<Vec<ApiKeyRecord>> {
-        access::find(self, ids).await
-    }
-
-    async fn revoke_api_key(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
-        access::revoke(self, scope, id, by).await
-    }
-
-    async fn note_api_key_uses(&self, uses: &[(String, Timestamp)]) -> Result<()> {
-        access::note_uses(self, uses).await
-    }
-
-    async fn setting(&self, name: &str) -> Result<Option<String>> {
-        access::setting(self, name).await
-    }
-
-    async fn set_setting_if_absent(&self, name: &str, value: &str) -> Result<String> {
-        access::set_setting_if_absent(self, name, value).await
-    }
-
-    async fn want_feed(&self, time: Duration) -> Result<()> {
-        feed::want(self, time).await
-    }
-
-    async fn feed_end(&self) -> Result<u64> {
-        feed::end(self).await
-    }
-
-    async fn read_feed(&self, ask: &FeedAsk, limit: usize) -> Result<Vec<FeedRow>> {
-        feed::read(self, ask, limit).await
-    }
-
-    async fn add_webhook(&self, record: WebhookRecord) -> Result<Webhook> {
-        feed::add_webhook(self, record).await
-    }
-
-    async fn webhooks(&self, scope: Scope) -> Result<Vec<WebhookRecord>> {
-        feed::webhooks(self, scope).await
-    }
-
-    async fn pause_webhook(&self, scope: Scope, id: &str, paused: bool, by: &str) -> Result<bool> {
-        feed::pause_webhook(self, scope, id, paused, by).await
-    }
-
-    async fn remove_webhook(&self, scope: Scope, id: &str, by: &str) -> Result<bool> {
-        feed::remove_webhook(self, scope, id, by).await
-    }
-
-    async fn lead(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lead>> {
-        feed::lead(self, name, node, time).await
-    }
-
-    async fn advance_lead(&self, name: &str, term: u64, cursor: u64) -> Result<bool> {
-        feed::advance_lead(self, name, term, cursor).await
-    }
-
-    async fn set_quota(&self, of: Option<TenantId>, quota: Option<&Quota>, by: &str) -> Result<()> {
-        quota::set(self, of, quota, by).await
-    }
-
-    async fn quotas(&self) -> Result<Quotas> {
-        Ok((*quota::refresh(self).await?).clone())
-    }
-
-    async fn tenant_uses(&self, scope: Scope) -> Result<Vec<TenantUse>> {
-        quota::uses(self, scope).await
+    fn deadline(&self) -> Duration {
+        // To get a connection, and to get its answer.
+        self.shared.options.deadline * 2
     }
 
     fn limited(&self, tenant: TenantId) -> Limited {
         self.shared.quotas.limited(tenant)
     }
 
-    async fn survey(&self, lease: Duration, queues: &[String]) -> Result<Survey> {
-        maintain::survey(self, lease, queues).await
+    async fn wait_for_wake(&self) -> News {
+        self.shared.wake.wait().await
     }
 
-    async fn promote(&self, limit: usize) -> Result<Promoted> {
-        maintain::promote(self, limit).await
+    fn wake_others(&self, news: News) {
+        self.shared.wake.wake_others(news);
     }
 
-    async fn recover(&self, lease: Duration) -> Result<Recovered> {
-        maintain::recover(self, lease).await
+    fn loops(&self) -> Vec<LoopHealth> {
+        self.shared.wake.loops()
     }
 
-    async fn expire(&self, limit: usize) -> Result<usize> {
-        maintain::expire(self, limit).await
-    }
-
-    async fn open_gates(&self, limit: usize) -> Result<usize> {
-        maintain::open_gates(self, limit).await
-    }
-
-    async fn clean(&self, limit: usize) -> Result<usize> {
-        maintain::clean(self, limit).await
-    }
-
-    async fn add_activity(&self, at: Timestamp, additions: Vec<Addition>) -> Result<()> {
-        activity::add(self, at, additions).await
-    }
-
-    async fn activity(&self, scope: Scope, resolution: Resolution, from: Timestamp) -> Result<Vec<Slice>> {
-        activity::slices(self, scope, resolution, from).await
-    }
-
-    async fn sample_depth(&self) -> Result<()> {
-        activity::sample_depth(self).await
-    }
-
-    async fn depths(&self, resolution: Resolution, from: Timestamp) -> Result<Vec<(Timestamp, Counts)>> {
-        activity::depths(self, resolution, from).await
-    }
-
-    async fn clean_activity(&self, limit: usize) -> Result<usize> {
-        activity::clean(self, limit).await
-    }
-
-    async fn backlog(&self, scope: Scope) -> Result<Vec<Waiting>> {
-        activity::backlog(self, scope).await
-    }
-
-    async fn vitals(&self) -> Result<Vitals> {
-        examine::vitals(self).await
-    }
-
-    async fn held_snapshots(&self, longer_than: Duration) -> Result<Vec<HeldSnapshot>> {
-        examine::held_snapshots(self, longer_than).await
-    }
-
-    async fn examine(&self, checkup: &Checkup) -> Result<Vec<Finding>> {
-        examine::examine(self, checkup).await
-    }
-
-    async fn wait_for_wake(&self) {
-        self.shared.wake.wait().await;
-    }
-
-    fn wake_others(&self) {
-        self.shared.wake.wake_others();
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+    fn transactions(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(Arc::new(crate::ground::tx::PgTransactions::of(self)))
     }
 }
+
+/// The README of this crate, compiled as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, NoTls};
-use windlass_core::store::{Error, NewNode, Store};
+use windlass_core::store::rooms::*;
+use windlass_core::store::{Error, NewNode};
 use windlass_postgres::{PgOptions, PgStore};
 use windlass_testkit::servers::{PostgresOptions, PostgresServer};
 
@@ -60,7 +61,7 @@ async fn a_primary_that_a_failover_left_behind_is_refused() {
 
     old.start_again().expect("the old primary comes back");
     end_sessions(&new).await;
-    let refused = |answer: &Result<_, Error>| matches!(answer, Err(Error::Refused(why)) if why.contains("left behind by a failover (timeline 1"));
+    let refused = |answer: &Result<_, Error>| matches!(answer, Err(Error::Refused(why)) if why.contains("old primary after a failover (timeline 1"));
     until("a refusal", async || store.register(NewNode::default()).await, refused).await;
     let nodes = "select count(*) from windlass.node";
     let on_old: i64 = client(&old, "jobs").await.query_one(nodes, &[]).await.expect("ask").get(0);

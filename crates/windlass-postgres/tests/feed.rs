@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use common::Database;
 use futures_util::StreamExt;
-use windlass_core::store::{FEED_EVENTS_KEPT, FeedAsk, Store};
+use windlass_core::store::Feed as _;
+use windlass_core::store::rooms::*;
+use windlass_core::store::{FEED_EVENTS_KEPT, FeedAsk};
 use windlass_core::{
     Feed, FeedEvent, JobContext, JobError, JobId, JobService, SecurityContext, Status, SubmitOptions, TenantId,
 };

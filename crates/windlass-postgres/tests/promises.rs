@@ -43,4 +43,14 @@ async fn fresh() -> (Arc<dyn Store>, common::Database) {
 }
 
 windlass_testkit::behaviour_tests!(fresh);
+
+/// RUN-3: between processes, too.
+#[test]
+fn a_job_of_another_process_starts_without_a_poll() {
+    windlass_testkit::behaviour::check(async {
+        let (store, _database) = fresh().await;
+        windlass_testkit::behaviour::a_job_of_another_process_starts_without_a_poll(store).await;
+    });
+}
+
 windlass_testkit::sealed_behaviour_tests!(fresh);

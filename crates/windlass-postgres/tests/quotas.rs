@@ -5,7 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
-use windlass_core::store::{Error, Store, Submit};
+use windlass_core::store::rooms::*;
+use windlass_core::store::{Error, Submit};
 use windlass_core::{JobService, NewJob, Quota, QuotaKind, Scope, SecurityContext, SubmitOptions, TenantId};
 use windlass_postgres::{PgStore, submit_in};
 

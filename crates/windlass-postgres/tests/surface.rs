@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use common::Database;
 use tokio_postgres::Client;
-use windlass_core::store::{
-    Claim, Error, Fence, Finish, Finished, LeaseId, NewNode, NodeId, Store, Submit, Transition,
-};
+use windlass_core::store::rooms::*;
+use windlass_core::store::{Claim, Error, Fence, Finish, Finished, LeaseId, NewNode, NodeId, Submit, Transition};
 use windlass_core::{
     ClaimedJob, IdGenerator, JobId, JobSpec, NewJob, Payload, Priority, Scope, Start, Status, TenantId,
 };
@@ -65,7 +64,7 @@ impl Rig {
     async fn claim(&self, max: usize) -> Vec<ClaimedJob> {
         let lease = LeaseId(self.ids.next().as_i64());
         let queues = vec![("default".to_owned(), max)];
-        let claim = Claim { node: self.node, lease, queues, max, quota: [0; 4] };
+        let claim = Claim { node: self.node, lease, queues, max, quota: [0; 4], tenant: None };
         self.store.claim(claim).await.expect("claims").jobs
     }
 
@@ -84,7 +83,16 @@ fn fence(job: &ClaimedJob) -> Fence {
 
 fn succeed(job: &ClaimedJob) -> Finish {
     let transition = Transition::Succeed { output: None, keep: KEEP };
-    Finish { fence: fence(job), attempt: job.attempt(), ran: Duration::ZERO, transition, follow_up: None, cost: None }
+    Finish {
+        fence: fence(job),
+        attempt: job.attempt(),
+        ran: Duration::ZERO,
+        transition,
+        follow_up: None,
+        cost: None,
+        audit: false,
+        resumed: true,
+    }
 }
 
 /// SUB-3.
@@ -112,6 +120,61 @@ async fn jobs_come_in_from_plain_sql() {
     );
 }
 
+/// SUB-3: a payload may be json, jsonb or a literal; each is stored as it came.
+#[tokio::test(flavor = "multi_thread")]
+async fn payloads_from_sql_may_be_jsonb() {
+    let rig = Rig::new().await;
+    let calls = [
+        ("submit('h', jsonb_build_object('to', 'ada'))", r#"{"to": "ada"}"#),
+        ("submit('h', json_build_object('to', 'bob'))", r#"{"to" : "bob"}"#),
+        ("submit('h', '{\"to\":  \"eve\"}')", r#"{"to":  "eve"}"#),
+        ("submit('h', '{}'::text)", "{}"),
+        ("submit('h')", "{}"),
+        ("submit_many('h', jsonb_build_array(jsonb_build_object('to', 'mia')))", r#"{"to": "mia"}"#),
+    ];
+    for (call, payload) in calls {
+        let id = rig.sql(&format!("select windlass.{call}")).await;
+        let job = rig.claim(10).await.into_iter().find(|job| job.id.as_i64() == id).expect(call);
+        assert_eq!(job.payload.as_str(), payload, "{call}");
+    }
+}
+
+/// SUB-13: from SQL, item i of a batch with a key has the key `key:i`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_with_a_key_can_be_repeated_from_sql() {
+    let rig = Rig::new().await;
+    let ids =
+        "select array_agg(id order by id)::text from windlass.submit_many('h', '[1, 2]', idempotency_key => 'b') id";
+    let first: String = rig.client.query_one(ids, &[]).await.expect("submits").get(0);
+    let again: String = rig.client.query_one(ids, &[]).await.expect("submits").get(0);
+    assert_eq!(first, again);
+    assert_eq!(rig.sql("select count(*) from windlass.job").await, 2);
+    let one = rig.sql("select windlass.submit('h', idempotency_key => 'b:1')").await;
+    assert!(first.ends_with(&format!("{one}}}")), "{first}");
+    // The limit is one of the caller's key, without the number.
+    let keyed = async |key: String| {
+        let sql = format!("select count(*) from windlass.submit_many('h', '[1, 2]', idempotency_key => '{key}')");
+        rig.client.query_one(sql.as_str(), &[]).await
+    };
+    assert_eq!(keyed("x".repeat(256)).await.expect("allowed").get::<_, i64>(0), 2);
+    for key in ["x".repeat(257), String::new(), "windlass.webhook:1".to_owned()] {
+        let refused = keyed(key.clone()).await.expect_err("refused");
+        let refused = refused.as_db_error().expect("by the database");
+        assert_eq!(refused.column(), Some("idempotency_key"), "{key}: {refused}");
+    }
+    assert_eq!(rig.sql("select count(*) from windlass.job").await, 4, "what is refused leaves nothing");
+}
+
+/// OPS-7: what is kept without a time of its own is kept as long as core says.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_retention_is_cores() {
+    let rig = Rig::new().await;
+    let keep = windlass_core::DEFAULT_RETENTION.as_micros() as i64;
+    assert_eq!(rig.sql("select windlass.keep_of(null)").await, keep);
+    assert_eq!(rig.sql("select windlass.keep_of('{\"timeout\": 5}')").await, keep);
+    assert_eq!(rig.sql("select windlass.keep_of('{\"retention\": 90000}')").await, 90_000_000);
+}
+
 /// SUB-3, SUB-9.
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_input_from_sql_is_refused_with_the_reason() {
@@ -125,6 +188,12 @@ async fn bad_input_from_sql_is_refused_with_the_reason() {
         ("select windlass.submit('h', delay => '-1 s')", "invalid delay"),
         ("select windlass.submit('h', idempotency_key => repeat('k', 257))", "invalid idempotency_key"),
         ("select windlass.submit_many('h', '{}')", "invalid payloads"),
+        ("select windlass.submit('windlass.webhook', '{}')", "invalid handler"),
+        ("select windlass.submit('h', idempotency_key => 'windlass.webhook:1:2')", "invalid idempotency_key"),
+        ("select windlass.submit('h', ordering_key => 'windlass.x')", "invalid ordering_key"),
+        ("select windlass.submit('h', queue => 'windlass.webhook')", "invalid queue"),
+        ("select windlass.submit_many('windlass.webhook', '[1]')", "invalid handler"),
+        ("insert into windlass.job (handler, payload) values ('h', '{}'), ('windlass.x', '{}')", "invalid handler"),
         ("insert into windlass.job (handler) values ('')", "invalid handler"),
     ] {
         let error = rig.client.simple_query(sql).await.expect_err("refused");
@@ -134,13 +203,43 @@ async fn bad_input_from_sql_is_refused_with_the_reason() {
     assert_eq!(rig.sql("select count(*) from windlass.job").await, 0);
 }
 
+/// SUB-3, SUB-8: names and keys of the engine are refused by the functions that take many jobs as JSON too. The engine's own
+/// jobs, which the library stores, have them.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_the_engine_are_refused_in_jobs_given_as_json() {
+    let rig = Rig::new().await;
+    for function in ["submit_jobs", "submit_jobs_within"] {
+        for (job, field) in [
+            (r#"{"handler": "windlass.webhook"}"#, "handler"),
+            (r#"{"handler": "h", "queue": "windlass.webhook"}"#, "queue"),
+            (r#"{"handler": "h", "idempotency_key": "windlass.webhook:1:2"}"#, "idempotency_key"),
+            (r#"{"handler": "h", "ordering_key": "windlass.x"}"#, "ordering_key"),
+            (r#"{"handler": "h", "unique": {"key": "windlass.x", "within": "unfinished"}}"#, "unique_key"),
+        ] {
+            let sql = format!("select windlass.{function}('[{{\"handler\": \"h\"}}, {job}]')");
+            let error = rig.client.simple_query(&sql).await.expect_err(&sql);
+            let error = error.as_db_error().expect("answered");
+            assert_eq!((error.code().code(), error.column()), ("22023", Some(field)), "{sql}: {error}");
+        }
+    }
+    assert_eq!(rig.sql("select count(*) from windlass.job").await, 0);
+    let own = |job: NewJob| NewJob { handler: "windlass.webhook".into(), queue: "windlass.webhook".into(), ..job };
+    let keyed = NewJob { idempotency_key: Some("windlass.webhook:1:2".into()), ..own(rig.job()) };
+    assert_eq!(rig.submit(vec![keyed, own(rig.job())]).await.len(), 2);
+    assert_eq!(rig.sql("select count(*) from windlass.job where handler = 'windlass.webhook'").await, 2);
+}
+
 /// SUB-3.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_exists_exactly_if_the_users_transaction_commits() {
     let mut rig = Rig::new().await;
     let (kept, undone) = (rig.job(), rig.job());
+    let forged = NewJob { handler: "windlass.webhook".into(), ..rig.job() };
     let transaction = rig.client.transaction().await.expect("begins");
     submit_in(&transaction, std::slice::from_ref(&undone)).await.expect("submits");
+    // A job need not have been made by the service; the engine's own names are refused all the same, before any write.
+    let refused = submit_in(&transaction, &[forged]).await.expect_err("refused");
+    assert!(matches!(refused, Error::InvalidInput(bad) if bad.field == "handler"));
     transaction.rollback().await.expect("rolls back");
     let transaction = rig.client.transaction().await.expect("begins");
     submit_in(&transaction, std::slice::from_ref(&kept)).await.expect("submits");
@@ -195,7 +294,8 @@ async fn a_late_committer_is_found() {
         let ids = rig.store.submit(Submit { jobs: (0..50).map(|_| rig_job(&rig.ids)).collect(), lease: None }).await;
         assert_eq!(ids.expect("submits").len(), 50);
         let lease = LeaseId(rig.ids.next().as_i64());
-        let claim = Claim { node: rig.node, lease, queues: vec![("default".into(), 50)], max: 50, quota: [0; 4] };
+        let claim =
+            Claim { node: rig.node, lease, queues: vec![("default".into(), 50)], max: 50, quota: [0; 4], tenant: None };
         let jobs = rig.store.claim(claim).await.expect("claims").jobs;
         rig.store.finish(rig.node, jobs.iter().map(succeed).collect()).await.expect("finishes");
     }
@@ -260,7 +360,7 @@ async fn an_old_week_is_dropped_and_its_survivors_stay() {
         _ => finish,
     });
     rig.store.finish(rig.node, finishes.collect()).await.expect("finishes");
-    let waiting = rig.store.list(ALL, &Default::default(), Default::default()).await.expect("lists");
+    let waiting = rig.store.find(ALL, &Default::default(), Default::default(), None).await.expect("lists").jobs;
     assert_eq!(waiting.len(), 2, "one is over already");
     let week = "select windlass.drop_week(date_trunc('week', now() at time zone 'UTC')::date, 10000)::int::bigint";
     assert_eq!(rig.sql(week).await, 1);

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio_postgres::{Client, NoTls};
-use windlass_core::store::{Error, NewNode, Store};
+use windlass_core::store::rooms::*;
+use windlass_core::store::{Error, NewNode};
 use windlass_postgres::PgStore;
 use windlass_testkit::servers::{PostgresOptions, PostgresServer, StopMode};
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::Database;
+use windlass_core::store::Store;
+use windlass_core::store::rooms::*;
 use windlass_core::{
     Cost, Error, HandlerOptions, JobContext, JobError, JobId, JobService, LogLevel, NewJob, RetryPolicy,
     SecurityContext, Status, SubmitOptions, TenantId,
@@ -85,6 +87,23 @@ async fn costs_and_lines_of_a_job_that_ends_in_its_own_transaction_are_kept() {
     jobs.shutdown().await;
 }
 
+/// SEC-1, RUN-8: what a handler begins transactions with leads to no call of the store that knows no tenant.
+#[tokio::test]
+async fn a_handler_cannot_reach_the_store() {
+    async fn reach(_: (), ctx: JobContext, (): ()) -> Result<bool, JobError> {
+        let transactions =
+            ctx.transactions().ok_or_else(|| JobError::terminal("none", "PostgreSQL has transactions"))?;
+        let shared = transactions.is::<Arc<PgStore>>() || transactions.is::<Arc<dyn Store>>();
+        Ok(transactions.is::<PgStore>() || shared)
+    }
+    let database = Database::fresh().await;
+    let store = Arc::new(PgStore::connect(&database.url).await.expect("connects"));
+    let jobs = JobService::builder(store).function("reach", (), reach).start().await.expect("starts");
+    let id = jobs.submit_named(&ctx(), "reach", &(), SubmitOptions::new()).await.expect("accepted").id;
+    assert!(!jobs.wait_for::<bool>(&ctx(), id, SOON).await.expect("succeeds"), "it has the store");
+    jobs.shutdown().await;
+}
+
 async fn runs(jobs: &JobService, id: JobId) -> bool {
     jobs.wake();
     match jobs.wait_for::<i64>(&ctx(), id, SOON).await {
@@ -115,6 +134,28 @@ async fn a_job_exists_exactly_if_a_transaction_of_sqlx_commits() {
     tx.rollback().await.expect("rolls back");
 
     assert!(runs(&jobs, ids[0]).await && !runs(&jobs, ids[1]).await);
+    jobs.shutdown().await;
+}
+
+/// SUB-3, BEY-8: a quota that is exceeded says so through `sqlx` and SeaORM as it does elsewhere.
+#[cfg(all(feature = "sqlx", feature = "seaorm"))]
+#[tokio::test]
+async fn a_quota_that_is_exceeded_has_its_own_code_in_every_driver() {
+    let database = Database::fresh().await;
+    let jobs = service(&database).await;
+    let store = PgStore::connect(&database.url).await.expect("connects");
+    let quota = windlass_core::Quota::new().queued(0);
+    store.set_quota(Some(ctx().tenant), Some(&quota), "op").await.expect("sets");
+    let job = prepared(&jobs, 2).await;
+    let pool = sqlx::PgPool::connect(&database.url).await.expect("connects");
+    let refused = windlass_postgres::submit_in_sqlx(&pool, std::slice::from_ref(&job)).await.expect_err("refused");
+    assert_eq!(refused.code(), "quota_exceeded", "{refused}");
+    let orm = sea_orm::Database::connect(&database.url).await.expect("connects");
+    let refused = windlass_postgres::submit_in_seaorm(&orm, std::slice::from_ref(&job)).await.expect_err("refused");
+    assert_eq!(refused.code(), "quota_exceeded", "{refused}");
+    let bad = NewJob { handler: String::new(), ..job };
+    let refused = windlass_postgres::submit_in_sqlx(&pool, &[bad]).await.expect_err("refused");
+    assert_eq!(refused.code(), "invalid_input", "{refused}");
     jobs.shutdown().await;
 }
 

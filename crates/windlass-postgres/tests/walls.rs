@@ -12,16 +12,17 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 use windlass_core::activity::Addition;
+use windlass_core::store::rooms::*;
 use windlass_core::store::{
-    AuditFilter, CancelReply, Claim, Error, Fence, Finish, LeaseId, LogReport, NewLine, NewNode, NodeId, PauseTarget,
-    ProgressReport, ReplayReply, Store, Submit, Transition,
+    AuditFilter, CancelReply, Claim, Error, Fence, Finish, LeaseId, NewLine, NewNode, News, NodeId, Note, Noted,
+    PauseTarget, ReplayReply, ReplayedAs, Submit, Transition,
 };
 use windlass_core::{
     ClaimedJob, Cost, IdGenerator, JobError, JobFilter, JobId, JobSpec, LogLevel, NewJob, Page, Payload, Priority,
-    Progress, Scope, Start, Status, Sums, TenantId, Unique, UniqueWithin,
+    Progress, Scope, Start, Status, Sums, TenantId, Timestamp, Unique, UniqueWithin,
 };
 use windlass_postgres::{PgOptions, PgStore, Walls};
-use windlass_testkit::servers::{PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer, is_full_tier};
+use windlass_testkit::servers::{PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer};
 
 /// Everything: tests look at all that there is.
 const ALL: Scope = Scope::All(windlass_core::OperatorRight::assume());
@@ -81,7 +82,7 @@ impl Rig {
     async fn claim(&self, max: usize) -> Vec<ClaimedJob> {
         let lease = LeaseId(self.ids.next().as_i64());
         let queues = vec![("default".to_owned(), max)];
-        let claim = Claim { node: self.node, lease, queues, max, quota: [0; 4] };
+        let claim = Claim { node: self.node, lease, queues, max, quota: [0; 4], tenant: None };
         self.store.claim(claim).await.expect("claims").jobs
     }
 
@@ -93,6 +94,8 @@ impl Rig {
             transition,
             follow_up: None,
             cost: None,
+            audit: false,
+            resumed: true,
         };
         self.store.finish(self.node, vec![finish]).await.expect("finishes");
     }
@@ -105,21 +108,27 @@ impl Rig {
             let jobs = self.claim(4).await;
             assert_eq!(jobs.len(), 4);
             let error = || JobError::retryable(canary(tenant)).with_code(canary(tenant));
-            let progress = Progress { sequence: 1, percent: 50.0, message: canary(tenant).into() };
-            let report = ProgressReport { fence: fence(&jobs[0]), progress };
-            self.store.report_progress(self.node, vec![report]).await.expect("reports");
+            let progress = Progress {
+                sequence: 1,
+                percent: 50.0,
+                message: canary(tenant).into(),
+                updated_at: Timestamp::default(),
+            };
+            let report = Note { fence: fence(&jobs[0]), what: Noted::Progress(progress) };
+            self.store.note(self.node, vec![report]).await.expect("reports");
             let line =
                 NewLine { number: 1, at: jobs[0].created_at, level: LogLevel::Info, message: canary(tenant).into() };
-            let report = LogReport { fence: fence(&jobs[0]), attempt: 1, lines: vec![line] };
-            self.store.add_logs(self.node, vec![report]).await.expect("keeps lines");
+            let report = Note { fence: fence(&jobs[0]), what: Noted::Log { attempt: 1, lines: vec![line] } };
+            self.store.note(self.node, vec![report]).await.expect("keeps lines");
             let cost = Cost::new(7, 1);
             let recorded = self.store.record_cost(Scope::Tenant(tenant), jobs[0].id, canary(tenant), cost).await;
             assert!(recorded.expect("records"));
             let checkpoint = Payload::from_store(format!("\"{}\"", canary(tenant)));
-            self.store.save_checkpoint(self.node, fence(&jobs[0]), checkpoint).await.expect("saves");
+            let note = Note { fence: fence(&jobs[0]), what: Noted::Checkpoint(checkpoint) };
+            self.store.note(self.node, vec![note]).await.expect("saves");
             let output = Some(Payload::from_store(format!("\"{}\"", canary(tenant))));
             self.finish(&jobs[1], Transition::Succeed { output, keep: KEEP }).await;
-            let dead = Transition::DeadLetter { error: error(), reason: "max_retries".into() };
+            let dead = Transition::DeadLetter { failed: 1, error: error(), reason: "max_retries".into(), keep: None };
             self.finish(&jobs[2], dead).await;
             let retry = Transition::Retry { delay: KEEP, failed: 1, error: error() };
             self.finish(&jobs[3], retry).await;
@@ -273,7 +282,7 @@ async fn the_tenants_role_can_only_read() {
     rig.behind_refused(&format!("update windlass.job set tenant_id = '{A}'")).await;
     for call in [
         "submit('h')".to_owned(),
-        format!("cancel('{B}', 1, '', '')"),
+        format!("cancel('{B}', 1, '', '', '', '')"),
         "claim(1, 1, 1, '{}', '{}', '{}', '{}', '{}', '{}', 1, true)".into(),
         "purge(null, 1, '')".into(),
         "raise_walls()".into(),
@@ -317,7 +326,7 @@ async fn the_catalog_has_no_hole() {
                   and attname = 'tenant_id') and has_table_privilege('windlass_app', c.oid, 'select') order by 1";
     assert_eq!(
         rig.names(others).await,
-        ["event", "job_log", "outcome", "pause", "progress"],
+        ["event", "job_cost", "job_log", "outcome", "pause", "progress"],
         "read through the job they belong to"
     );
     let policies = "select polname || ' of ' || polrelid::regclass from pg_policy where polrelid in
@@ -349,7 +358,7 @@ async fn the_catalog_has_no_hole() {
         where c.relnamespace = 'windlass'::regnamespace and i.indisunique and not c.relispartition
           and not exists (select 1 from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any (i.indkey)
                           and a.attname in ('tenant_id', 'id', 'lease_id', 'node_id', 'slot', 'version', 'target'))
-          and c.relname not in ('line', 'schema_object', 'setting', 'depth', 'usage_event', 'feed', 'lead')";
+          and c.relname not in ('line', 'schema_object', 'setting', 'depth', 'usage_event', 'feed', 'holding', 'served')";
     assert_eq!(rig.names(oracles).await, [""; 0], "a duplicate would tell of another tenant");
     let roles = "select rolname::text from pg_roles where rolname in ('windlass_app', 'windlass_engine')
                  and (rolsuper or rolbypassrls or rolcanlogin or rolcreaterole or rolcreatedb or rolreplication)";
@@ -383,7 +392,8 @@ async fn a_store_call_for_one_tenant_touches_nothing_of_another() {
     for (tenant, status, id) in &places {
         let record = rig.store.get(Scope::Tenant(*tenant), &[*id]).await.expect("reads").pop().expect("its own");
         assert_eq!(record.status, *status);
-        let listed = rig.store.list(own, &JobFilter::all().status(*status), Page::default()).await.expect("lists");
+        let listed =
+            rig.store.find(own, &JobFilter::all().status(*status), Page::default(), None).await.expect("lists").jobs;
         assert!(!listed.is_empty() && listed.iter().all(|record| record.tenant == A && record.status == *status));
         if *tenant == B {
             assert!(rig.store.history(own, *id).await.expect("reads").is_empty());
@@ -400,17 +410,20 @@ async fn a_store_call_for_one_tenant_touches_nothing_of_another() {
     // The engine's own functions forget whose job it is: the wall does not.
     let forgetful = "create or replace function windlass.purge(p_tenant uuid, p_id bigint, p_by text) returns boolean
         language plpgsql as $$ begin delete from windlass.job where id = p_id; return true; end $$;
-        create or replace function windlass.cancel(p_tenant uuid, p_id bigint, p_by text, p_reason text) returns int
-        language sql as 'select -3';
+        create or replace function windlass.cancel(
+            p_tenant uuid, p_id bigint, p_by text, p_reason text, p_canceled_note text, p_requested_note text
+        ) returns int language sql as 'select -3';
         create or replace function windlass.replay(p_tenant uuid, p_id bigint, p_by text) returns int language sql as 'select 8';
-        create or replace function windlass.mark_replayed(p_tenant uuid, p_id bigint, p_by text, p_as bigint, p_keep bigint)
-        returns boolean language sql as 'select true'";
+        create or replace function windlass.replay_as(
+            p_tenant uuid, p_id bigint, p_by text, p_job json, p_keep bigint, out o_code int, out o_id bigint)
+        language sql as 'select 8, p_id'";
     rig.client.batch_execute(forgetful).await.expect("replaces");
     for id in theirs {
         assert!(!rig.store.purge(own, id, "eve").await.expect("answers"));
         assert_eq!(rig.store.cancel(own, id, "eve", "").await.expect("answers"), CancelReply::NotFound);
         assert_eq!(rig.store.replay(own, id, "eve").await.expect("answers"), ReplayReply::NotFound);
-        assert!(!rig.store.mark_replayed(own, id, "eve", id, KEEP).await.expect("answers"));
+        let replayed = rig.store.replay_as(own, id, "eve", rig.job(A), KEEP).await.expect("answers");
+        assert_eq!(replayed, ReplayedAs::NotFound);
     }
     let left: i64 = rig.client.query_one("select count(*) from windlass.job", &[]).await.expect("reads").get(0);
     assert_eq!(left, 18);
@@ -457,7 +470,7 @@ async fn a_notification_says_nothing_of_a_tenant() {
     listener.batch_execute("listen windlass_wake").await.expect("listens");
     let loud = PgStore::connect(&rig.database.url).await.expect("connects");
     loud.submit(Submit { jobs: vec![rig.job(B)], lease: None }).await.expect("submits");
-    loud.wake_others();
+    loud.wake_others(News::Ready);
     let (channel, payload) =
         tokio::time::timeout(Duration::from_secs(20), heard.recv()).await.expect("heard").expect("open");
     assert_eq!(channel, "windlass_wake");
@@ -557,7 +570,7 @@ async fn a_read_behind_the_wall_uses_the_indexes() {
     rig.client.batch_execute(&many).await.expect("fills");
     let sample = format!("select id from windlass.job where tenant_id = '{A}' order by id limit 200");
     let ids: Vec<i64> = rig.client.query(&sample, &[]).await.expect("reads").iter().map(|row| row.get(0)).collect();
-    let records = include_str!("../src/sql/records.sql").replace("$2", &format!("'{A}'"));
+    let records = include_str!("../src/sql/reads/records.sql").replace("$2", &format!("'{A}'"));
     let list = format!("select j.id from windlass.job j where j.tenant_id = '{A}' order by (j.id + 0) desc limit 50");
     let view = format!("select * from windlass.job_status_v where id = {}", ids[0]);
     for analysed in [false, true] {
@@ -680,13 +693,26 @@ async fn databases_that_migrate_at_once_make_the_roles_once() {
     }
 }
 
-/// SEC-1: behind PgBouncer in transaction mode nobody inherits a tenant or a role from the session's last user. Only the
-/// full tier has a pooler.
+/// SEC-1: the role that `deploy/compose/roles.sh` creates is no superuser, and its tenants are kept apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_role_of_the_compose_file_raises_the_walls() {
+    let server = PostgresServer::start(PostgresOptions::fleeting()).expect("starts");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/compose/roles.sh");
+    let mut first_start = std::process::Command::new("sh");
+    first_start.arg(script).env("PGHOST", "127.0.0.1").env("PGPORT", server.port().to_string());
+    let ran = first_start.env("WINDLASS_PASSWORD", "it's $secret").output().expect("a shell");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let url = format!("postgres://windlass@127.0.0.1:{}/windlass", server.port());
+    let store = PgStore::connect_with(quiet(&url)).await.expect("migrates");
+    assert_eq!(*store.walls(), Walls::Up);
+    let rights =
+        connect(&url).await.query_typed("select rolsuper from pg_roles where rolname = current_user", &[]).await;
+    assert!(!rights.expect("reads")[0].get::<_, bool>(0), "no superuser");
+}
+
+/// SEC-1: behind PgBouncer in transaction mode nobody inherits a tenant or a role from the session's last user.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_tenant_stays_in_a_pooled_session() {
-    if !is_full_tier() {
-        return;
-    }
     let server = PostgresServer::start(PostgresOptions::fleeting()).expect("starts");
     server.create_database("pooled").expect("creates");
     let mut options = PgBouncerOptions::default();

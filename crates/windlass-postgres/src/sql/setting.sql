@@ -1,2 +1,0 @@
--- A shared value.
-select value from windlass.setting where name = $1
