@@ -1,4 +1,4 @@
-//! For testing your own handlers (BEY-11): a service in memory whose time stands still until you move it, and whose jobs
+//! For testing your own handlers: a service in memory whose time stands still until you move it, and whose jobs
 //! run when you say so, in your test's own task. Built from the public API only.
 
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::store::Submitted;
 use windlass_core::{
-    Builder, Error, JobFilter, JobHandler, JobRecord, JobService, ManualClock, MemoryStore, Page, SecurityContext,
-    Status, SubmitOptions, TenantId, Timestamp,
+    Builder, Error, JobFilter, JobHandler, JobRecord, JobService, ManualClock, MemoryStore, OperatorRight, Page,
+    SecurityContext, Status, SubmitOptions, TenantId, Timestamp,
 };
 
 /// A service under test.
@@ -100,7 +100,7 @@ impl Harness {
         loop {
             self.service.store().expire(STEP).await?;
             self.service.store().open_gates(STEP).await?;
-            match self.service.tick(STEP).await? {
+            match self.service.operator(OperatorRight::assume()).tick(STEP).await? {
                 0 => return Ok(ran),
                 step => ran += step,
             }

@@ -10,3 +10,8 @@ pub mod hostile;
 pub mod servers;
 
 pub use harness::Harness;
+
+/// The README of this crate, compiled as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -43,6 +43,10 @@ pub async fn an_api_key_opens_its_tenant_and_nothing_else_does(store: Arc<dyn St
             other => panic!("{field}: {other:?}"),
         }
     }
+    let mine = jobs.within(ctx.scope());
+    let reader = Rights::of([Right::Read]);
+    let more = mine.create_key_as(&ctx, reader, NewApiKey::new("n", Rights::of([Right::Read, Right::Admin]))).await;
+    assert_eq!(more.expect_err("more than its maker has").code(), "forbidden");
     assert_eq!(jobs.api_keys(&ctx).await.expect("lists").len(), 1, "nothing was written");
     let operator = jobs.operator(OperatorRight::assume());
     let (key, secret) =

@@ -58,6 +58,8 @@ pub async fn failures_are_grouped_and_replayed_as_a_group(store: Arc<dyn Store>)
     let mut down = Vec::new();
     for input in ["smtp", "x", "smtp", "y y", "smtp"] {
         let id = submit(&jobs, &ctx, "mail", input).await;
+        // One after the other: the latest of a group is the one that ended last.
+        until_status(&jobs, &ctx, id, Status::DeadLettered).await;
         down.extend((input == "smtp").then_some(id));
     }
     let waiting = submit(&jobs, &ctx, "patient", "smtp").await;
@@ -126,9 +128,9 @@ pub async fn a_bulk_action_does_what_its_preview_shows(store: Arc<dyn Store>) {
     assert_eq!(jobs.counts(&ctx).await.expect("counts").get(Status::Pending), 20);
     let summary = "10 done, 0 failed, 0 skipped of 10".to_owned();
     assert_eq!(audited(&jobs, &ctx, "BULK_CANCELED").await, [("user-1".to_owned(), text.to_owned(), summary)]);
-    assert_eq!(jobs.bulks(&ctx), [end]);
-    assert!(jobs.bulks(&tenant(2)).is_empty(), "another tenant's is not shown");
-    assert!(!jobs.bulk_stop(&tenant(2), bulk.id()), "nor stopped");
+    assert_eq!(jobs.bulks(&ctx).await.expect("reads"), [end]);
+    assert!(jobs.bulks(&tenant(2)).await.expect("reads").is_empty(), "another tenant's is not shown");
+    assert!(!jobs.bulk_stop(&tenant(2), bulk.id()).await.expect("reads"), "nor stopped");
 
     let purge = jobs.bulk(&ctx, &filter("status:canceled"), BulkAction::Purge, BulkOptions::default().cap(4)).await;
     assert_eq!(purge.expect("begins").wait().await.done, 4);
@@ -159,7 +161,7 @@ pub async fn a_bulk_action_keeps_its_pace_and_can_be_stopped(store: Arc<dyn Stor
     let slow = BulkOptions::default().per_second(20.0);
     let bulk = jobs.bulk(&ctx, &JobFilter::all(), action.clone(), slow).await.expect("begins");
     until("some to be done", || async { bulk.progress().done >= 2 }).await;
-    assert!(jobs.bulk_stop(&ctx, bulk.id()));
+    assert!(jobs.bulk_stop(&ctx, bulk.id()).await.expect("stops"));
     let end = bulk.wait().await;
     assert_eq!(end.state, BulkState::Stopped);
     assert!((2..34).contains(&end.done), "{end:?}");
@@ -172,6 +174,99 @@ pub async fn a_bulk_action_keeps_its_pace_and_can_be_stopped(store: Arc<dyn Stor
     let bulk = jobs.bulk(&ctx, &JobFilter::all(), action, very_slow).await.expect("begins");
     jobs.shutdown().await;
     assert_ne!(bulk.wait().await.state, BulkState::Running, "whoever waits is told");
+}
+
+/// BEY-6: a bulk action is shown and stopped by every process, and one whose process was lost is not shown as running.
+pub async fn a_bulk_action_is_shown_and_stopped_by_every_process(store: Arc<dyn Store>) {
+    let healthy = Arc::new(AtomicBool::new(true));
+    let start = || failing_service(&store, &healthy).without_workers().start();
+    let (here, there) = (start().await.expect("starts"), start().await.expect("starts"));
+    let ctx = tenant(1);
+    for n in 0..20 {
+        submit(&here, &ctx, "mail", &format!("n{n}")).await;
+    }
+    let slow = BulkOptions::default().per_second(0.5);
+    let action = BulkAction::Cancel { reason: "later".into() };
+    let bulk = here.bulk(&ctx, &JobFilter::all(), action, slow).await.expect("begins");
+    let seen = there.bulks(&ctx).await.expect("reads");
+    assert_eq!(seen.iter().map(|seen| (seen.id, seen.state)).collect::<Vec<_>>(), [(bulk.id(), BulkState::Running)]);
+    assert!(seen[0].node.is_some() && seen[0].node == bulk.progress().node, "it says where it runs");
+    assert!(!there.bulk_stop(&tenant(2), bulk.id()).await.expect("reads"), "another tenant's is not stopped");
+    assert!(there.bulk_stop(&ctx, bulk.id()).await.expect("stops"));
+    let end = bulk.wait().await;
+    assert_eq!(end.state, BulkState::Stopped, "{end:?}");
+    until("the others to know its end", || async {
+        there.bulk_progress(&ctx, bulk.id()).await.expect("reads").is_some_and(|seen| seen == end)
+    })
+    .await;
+    assert_eq!(there.bulk_progress(&tenant(2), bulk.id()).await.expect("reads"), None);
+    here.shutdown().await;
+    there.shutdown().await;
+}
+
+/// BEY-6: a tenant that begins all the bulk actions it can leaves room for other tenants, and for the operator.
+pub async fn a_tenant_has_a_share_of_the_bulk_actions(store: Arc<dyn Store>) {
+    let healthy = Arc::new(AtomicBool::new(true));
+    let jobs = failing_service(&store, &healthy).without_workers().start().await.expect("starts");
+    let mut begun = Vec::new();
+    for (n, may) in [(1, 3), (2, 1), (3, 1)] {
+        let ctx = tenant(n);
+        for _ in 0..20 {
+            submit(&jobs, &ctx, "mail", "x").await;
+        }
+        let slow = || BulkOptions::default().per_second(0.01);
+        let action = || BulkAction::Cancel { reason: String::new() };
+        for at in 0..=may {
+            match jobs.bulk(&ctx, &JobFilter::all(), action(), slow()).await {
+                Ok(bulk) => begun.push(bulk),
+                Err(error) => assert_eq!((error.code(), at), ("backpressure", may), "tenant {n}: {error}"),
+            }
+        }
+    }
+    assert_eq!(begun.len(), 5);
+    let operator = jobs.operator(OperatorRight::assume());
+    let action = BulkAction::Cancel { reason: String::new() };
+    let by = SecurityContext::system();
+    operator.bulk(&by, &JobFilter::all(), action, BulkOptions::default()).await.expect("has a reserve").wait().await;
+    jobs.shutdown().await;
+}
+
+/// BEY-6: callers who go away while an action is begun take no place with them, and a replay that is waited for has a place
+/// like any other action.
+pub async fn a_bulk_action_whose_caller_goes_away_leaves_its_place(store: Arc<dyn Store>) {
+    let counting = Counting::around(&store);
+    let counted: Arc<dyn Store> = counting.clone();
+    let healthy = Arc::new(AtomicBool::new(true));
+    let jobs = failing_service(&counted, &healthy).without_workers().start().await.expect("starts");
+    let ctx = tenant(1);
+    for _ in 0..20 {
+        submit(&jobs, &ctx, "mail", "x").await;
+    }
+    let (all, slow) = (JobFilter::all(), || BulkOptions::default().per_second(0.01));
+    let action = || BulkAction::Cancel { reason: String::new() };
+    counting.hold_back("put_setting");
+    for n in 1..=10 {
+        let begin = jobs.bulk(&ctx, &all, action(), slow());
+        tokio::select! {
+            begun = begin => panic!("what it writes is held back: {begun:?}"),
+            () = until("it to be written down", || async { counting.calls("put_setting") == n }) => {}
+        }
+    }
+    counting.let_go("put_setting");
+    let seen = jobs.bulks(&ctx).await.expect("reads");
+    assert_eq!(seen.len(), 10);
+    assert!(seen.iter().all(|bulk| bulk.state == BulkState::Failed), "{seen:?}");
+    assert_eq!(seen[0].error.as_deref(), Some("its caller went away"));
+
+    for _ in 0..3 {
+        jobs.bulk(&ctx, &all, action(), slow()).await.expect("there is room");
+    }
+    let full = jobs.replay_many(&ctx, &all, Pace::default()).await.expect_err("three are the tenant's share");
+    assert_eq!(full.code(), "backpressure");
+    assert!(jobs.replay_many(&tenant(2), &all, Pace::default()).await.expect("has its own").replayed.is_empty());
+    let others = jobs.bulks(&tenant(2)).await.expect("reads");
+    assert_eq!(others.iter().map(|bulk| bulk.state).collect::<Vec<_>>(), [BulkState::Finished], "it is shown");
+    jobs.shutdown().await;
 }
 
 /// BEY-2: put back to work, too many fail again, so the rest is left alone.
@@ -214,8 +309,10 @@ pub async fn an_operators_bulk_action_reaches_every_tenant(store: Arc<dyn Store>
         let replays = audited(&jobs, ctx, "JOB_REPLAYED").await;
         assert_eq!(replays.len(), 1);
         assert_eq!(replays[0].0, "ops", "each tenant's log says who it was");
-        assert!(jobs.bulks(ctx).is_empty() && audited(&jobs, ctx, "BULK_REPLAYED").await.is_empty());
+        assert!(
+            jobs.bulks(ctx).await.expect("reads").is_empty() && audited(&jobs, ctx, "BULK_REPLAYED").await.is_empty()
+        );
     }
-    assert_eq!(operator.bulks().len(), 2);
+    assert_eq!(operator.bulks().await.expect("reads").len(), 2);
     jobs.shutdown().await;
 }

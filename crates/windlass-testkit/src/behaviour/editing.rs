@@ -39,12 +39,12 @@ pub async fn a_waiting_job_is_edited_and_runs_as_edited(store: Arc<dyn Store>) {
     assert_eq!(jobs.edit(&tenant(2), first, edit.clone()).await.expect_err("hidden").code(), "job_not_found");
 
     jobs.reprioritise(&ctx, second, Priority::CRITICAL).await.expect("it waits");
-    assert_eq!(jobs.tick(1).await.expect("runs"), 1);
+    assert_eq!(tick(&jobs, 1).await.expect("runs"), 1);
     assert_eq!(jobs.status(&ctx, second).await.expect("kept"), Status::Succeeded, "the most urgent first");
     jobs.reschedule(&ctx, first, Start::After(Duration::from_secs(3_600))).await.expect("it waits");
-    assert_eq!(jobs.tick(1).await.expect("runs"), 0);
+    assert_eq!(tick(&jobs, 1).await.expect("runs"), 0);
     jobs.run_now(&ctx, first).await.expect("it waits");
-    assert_eq!(jobs.tick(1).await.expect("runs"), 1);
+    assert_eq!(tick(&jobs, 1).await.expect("runs"), 1);
     let output: Option<String> = jobs.result(&ctx, first).await.expect("it succeeded");
     assert_eq!(output.as_deref(), Some("new"));
     assert_eq!(jobs.run_now(&ctx, first).await.expect_err("it is over").code(), "conflict");
@@ -91,6 +91,31 @@ pub async fn a_job_that_is_run_now_starts_at_once(store: Arc<dyn Store>) {
     jobs.shutdown().await;
 }
 
+/// BEY-5: one call for what people mean by trying again, whichever way the job failed.
+pub async fn a_retry_replays_dead_letters_and_runs_retrying_jobs_now(store: Arc<dyn Store>) {
+    let fails_once = |ran: Counter, _, later: bool| async move {
+        ran.add();
+        match (ran.get(), later) {
+            (1, true) => Err(JobError::retryable("not yet").retry_after(Duration::from_secs(3_600))),
+            (1, false) => Err(JobError::terminal("rejected", "no")),
+            _ => Ok(()),
+        }
+    };
+    let jobs = service(&store).function("late", Counter::default(), fails_once);
+    let jobs = jobs.function("dead", Counter::default(), fails_once).start().await.expect("starts");
+    let ctx = tenant(1);
+    for (handler, later, status) in [("late", true, Status::Retrying), ("dead", false, Status::DeadLettered)] {
+        let job = jobs.submit_named(&ctx, handler, &later, SubmitOptions::new()).await.expect("accepted").id;
+        until_status(&jobs, &ctx, job, status).await;
+        assert_eq!(jobs.retry(&tenant(2), job).await.expect_err("another tenant's").code(), "job_not_found");
+        jobs.retry(&ctx, job).await.expect("it has failed");
+        jobs.wait_for::<()>(&ctx, job, SOON).await.expect("it runs again at once");
+        let refused = jobs.retry(&ctx, job).await.expect_err("it has succeeded");
+        assert!(matches!(&refused, Error::Conflict { message, .. } if message.contains("succeeded")), "{refused}");
+    }
+    jobs.shutdown().await;
+}
+
 /// BEY-5.
 pub async fn a_job_is_cloned_whatever_its_status(store: Arc<dyn Store>) {
     let jobs = service(&store).function("echo", (), echo).without_workers().start().await.expect("starts");
@@ -98,11 +123,11 @@ pub async fn a_job_is_cloned_whatever_its_status(store: Arc<dyn Store>) {
     let options = SubmitOptions::new().idempotency_key("only-one").tag("t").priority(Priority::HIGH);
     let first = jobs.submit_named(&ctx, "echo", "one", options).await.expect("accepted").id;
     let waiting = jobs.clone_job(&ctx, first, None).await.expect("a waiting job can be cloned");
-    assert_eq!(jobs.tick(10).await.expect("runs"), 2);
+    assert_eq!(tick(&jobs, 10).await.expect("runs"), 2);
     let before = jobs.get(&ctx, first).await.expect("kept");
     let again = jobs.clone_job(&ctx, first, None).await.expect("an ended job can be cloned");
     let other = jobs.clone_job(&ctx, first, Some(text("two"))).await.expect("with another input");
-    assert_eq!(jobs.tick(10).await.expect("runs"), 2);
+    assert_eq!(tick(&jobs, 10).await.expect("runs"), 2);
     for (id, output) in [(first, "one"), (waiting, "one"), (again, "one"), (other, "two")] {
         assert_eq!(jobs.result::<String>(&ctx, id).await.expect("it succeeded").as_deref(), Some(output));
     }

@@ -102,6 +102,7 @@ pub async fn dead_letters_are_listed_replayed_and_purged(store: Arc<dyn Store>) 
     let new = jobs.replay_as_new(&ctx, ids[1], Some(edited)).await.expect("replayed as new");
     let (n, _, parent): (i64, u16, Option<JobId>) = jobs.wait_for(&ctx, new, SOON).await.expect("succeeds");
     assert_eq!((n, parent), (77, Some(ids[1])));
+    assert_eq!(jobs.replay_as_new(&ctx, ids[1], None).await.expect("answered"), new, "it happens once");
     let replayed = jobs.get(&ctx, ids[1]).await.expect("kept").replayed.expect("marked");
     assert_eq!((replayed.by.as_str(), replayed.as_job), ("user-1", new));
 
@@ -149,7 +150,7 @@ impl JobHandler for Called {
     type Output = i64;
 
     fn options(&self) -> HandlerOptions {
-        HandlerOptions::new().retry(quick_retries(2)).callbacks()
+        HandlerOptions::new().retry(quick_retries(2))
     }
 
     async fn execute(&self, _: &JobContext, n: i64) -> Result<i64, JobError> {
@@ -166,6 +167,40 @@ impl JobHandler for Called {
         self.log.lock().push(format!("{n} failed: {}", error.message));
         Ok(())
     }
+}
+
+/// Has only one of the two callbacks.
+struct OnlySorry(Counter);
+
+impl JobHandler for OnlySorry {
+    const ID: &'static str = "only_sorry";
+    type Input = bool;
+    type Output = ();
+
+    async fn execute(&self, _: &JobContext, good: bool) -> Result<(), JobError> {
+        if good { Ok(()) } else { Err(JobError::terminal("bad", "no")) }
+    }
+
+    async fn on_failure(&self, _: &JobContext, _: bool, _: JobError) -> Result<(), JobError> {
+        self.0.add();
+        Ok(())
+    }
+}
+
+/// OPS-12: a callback is called because it is written, and an outcome without one costs no job.
+pub async fn callbacks_need_no_flag_and_cost_nothing_where_there_is_none(store: Arc<dyn Store>) {
+    let sorry = Counter::default();
+    let jobs = service(&store).handler(OnlySorry(sorry.clone())).start().await.expect("starts");
+    let ctx = tenant(1);
+    for good in [true, true, false] {
+        let id = jobs.submit::<OnlySorry>(&ctx, good).await.expect("accepted");
+        jobs.wait(&ctx, id, SOON).await.expect("ends");
+    }
+    until("the callback to be called", || async { sorry.get() == 1 }).await;
+    until("everything to end", || async { jobs.counts(&ctx).await.is_ok_and(|counts| counts.unfinished() == 0) }).await;
+    let all = jobs.list(&ctx, &JobFilter::all(), Page::default()).await.expect("lists");
+    assert_eq!(all.len(), 4, "three jobs and one callback");
+    jobs.shutdown().await;
 }
 
 /// ERR-5.
@@ -188,6 +223,83 @@ pub async fn callbacks_run_exactly_once(store: Arc<dyn Store>) {
     assert!(
         failed_callback.is_some_and(|letter| letter.error.as_ref().is_some_and(|e| e.message.contains("callback")))
     );
+    jobs.shutdown().await;
+}
+
+/// An error of a handler's own, which decides its code.
+enum MailError {
+    Busy { seconds: u64 },
+    NoMailbox,
+}
+
+impl From<MailError> for JobError {
+    fn from(error: MailError) -> Self {
+        match error {
+            MailError::Busy { seconds } => {
+                JobError::new("busy", "the server is busy").with_details(serde_json::json!({ "seconds": seconds }))
+            }
+            MailError::NoMailbox => JobError::new("no_mailbox", "there is no such mailbox").with_retryable(false),
+        }
+    }
+}
+
+/// ERR-8, ERR-2: code, message and details of a handler's own errors are kept as they are, its word on retrying counts,
+/// and errors of its own and of others convert by `?`.
+pub async fn a_handlers_own_errors_are_kept_as_it_names_them(store: Arc<dyn Store>) {
+    fn send(to: &str) -> Result<(), MailError> {
+        match to {
+            "busy" => Err(MailError::Busy { seconds: 7 }),
+            _ => Err(MailError::NoMailbox),
+        }
+    }
+    let mail = |_: (), ctx: JobContext, to: String| async move {
+        match to.as_str() {
+            "number" => drop("seven".parse::<u8>()?),
+            "stop" => {
+                ctx.cancellation().cancelled().await;
+                return Err(JobError::cancelled());
+            }
+            "leave" => return Err(JobError::cancelled()),
+            "busy" if ctx.attempt() == 2 => {}
+            to => send(to)?,
+        }
+        Ok(())
+    };
+    let options = HandlerOptions::new().retry(quick_retries(2));
+    let jobs = service(&store).function_with("mail", options, (), mail).start().await.expect("starts");
+    let ctx = tenant(1);
+    let submit = async |to: &str| jobs.submit_named(&ctx, "mail", to, SubmitOptions::new()).await.expect("accepted").id;
+    let failures = async |id: JobId| -> Vec<JobError> {
+        let history = jobs.history(&ctx, id).await.expect("kept");
+        history.into_iter().filter_map(|entry| entry.error).collect()
+    };
+
+    let busy = submit("busy").await;
+    assert_eq!(jobs.wait(&ctx, busy, SOON).await.expect("ends").status, Status::Succeeded, "it was retried");
+    let error = failures(busy).await.remove(0);
+    assert_eq!((error.code.as_str(), error.message.as_str()), ("busy", "the server is busy"));
+    assert_eq!(error.details, Some(serde_json::json!({ "seconds": 7 })));
+
+    let nowhere = submit("nowhere").await;
+    assert_eq!(jobs.wait(&ctx, nowhere, SOON).await.expect("ends").status, Status::DeadLettered);
+    let record = jobs.get(&ctx, nowhere).await.expect("kept");
+    assert_eq!((record.failed, record.error.expect("why").code.as_str()), (1, "no_mailbox"), "no retry was wanted");
+
+    let number = submit("number").await;
+    assert_eq!(jobs.wait(&ctx, number, SOON).await.expect("ends").status, Status::DeadLettered);
+    let record = jobs.get(&ctx, number).await.expect("kept");
+    let error = record.error.expect("why");
+    assert_eq!((record.failed, error.code.as_str()), (2, "processing"), "any error is retried");
+    assert_eq!(error.message, "invalid digit found in string");
+
+    let stopped = submit("stop").await;
+    until_status(&jobs, &ctx, stopped, Status::Running).await;
+    jobs.cancel(&ctx, stopped, "not needed").await.expect("asked");
+    let left = submit("leave").await;
+    for (id, reason) in [(stopped, "not needed"), (left, "canceled")] {
+        assert_eq!(jobs.wait(&ctx, id, SOON).await.expect("ends").status, Status::Canceled);
+        assert_eq!(jobs.get(&ctx, id).await.expect("kept").reason.as_deref(), Some(reason));
+    }
     jobs.shutdown().await;
 }
 

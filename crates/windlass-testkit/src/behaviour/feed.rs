@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use windlass_core::store::Store;
+use windlass_core::store::{AuditFilter, Store};
 use windlass_core::*;
 
 use super::*;
@@ -108,11 +108,15 @@ pub async fn a_webhook_is_told_by_one_job_for_each_event(store: Arc<dyn Store>) 
     let deliver = |tell: tokio::sync::mpsc::UnboundedSender<WebhookDelivery>, _: JobContext, input: WebhookDelivery| async move {
         tell.send(input).map_err(|_| JobError::retryable("the test is over"))
     };
-    let options = HandlerOptions::new().queue(WEBHOOK_HANDLER);
+    let peek = |_: (), ctx: JobContext, id: String| async move {
+        ctx.switch_off_webhook(&id, "a handler that is not its own").await?;
+        Ok::<_, JobError>(ctx.webhook(&id).await?.is_some())
+    };
     let jobs = service(&store)
         .function("a", (), nothing)
         .function("b", (), fail)
-        .function_with(WEBHOOK_HANDLER, options, tell, deliver)
+        .function("peek", (), peek)
+        .webhook_handler(HandlerOptions::new(), tell, deliver)
         .start()
         .await
         .expect("starts");
@@ -125,6 +129,9 @@ pub async fn a_webhook_is_told_by_one_job_for_each_event(store: Arc<dyn Store>) 
     assert_eq!(other.webhook(&ctx, &hook.id).await.expect("reads"), Some((hook.clone(), secret)));
     assert_eq!(jobs.webhook(&foreign, &hook.id).await.expect("reads"), None);
     assert_eq!(jobs.webhooks(&ctx).await.expect("lists"), std::slice::from_ref(&hook));
+    let peeked = jobs.submit_named(&ctx, "peek", &hook.id, SubmitOptions::new()).await.expect("accepted").id;
+    assert!(!jobs.wait_for::<bool>(&ctx, peeked, SOON).await.expect("ends"), "the secret is for who delivers");
+    assert_eq!(jobs.webhooks(&ctx).await.expect("lists"), std::slice::from_ref(&hook), "nobody else switches it off");
 
     let mut failed = Vec::new();
     let first = loop {
@@ -145,6 +152,13 @@ pub async fn a_webhook_is_told_by_one_job_for_each_event(store: Arc<dyn Store>) 
     assert_eq!(delivery.event.error.as_ref().expect("it failed").message, "no mailbox");
     let more = tokio::time::timeout(Duration::from_secs(2), told.recv()).await;
     assert!(more.is_err(), "told once, and of nothing else: {more:?}");
+    // The engine's own deliveries can be looked at, run again and read, but nobody gives them another input.
+    let sent = JobFilter::all().handler(WEBHOOK_HANDLER);
+    let sent = jobs.list(&ctx, &sent, Page::default()).await.expect("lists")[0].id;
+    let forged = Some(Payload::encode("input", &delivery, 10_000).expect("small"));
+    assert!(matches!(jobs.clone_job(&ctx, sent, forged).await, Err(Error::Conflict { .. })));
+    jobs.clone_job(&ctx, sent, None).await.expect("the same again");
+    assert_eq!(tokio::time::timeout(SOON, told.recv()).await.expect("soon").expect("told").sequence, delivery.sequence);
 
     assert!(jobs.remove_webhook(&ctx, &hook.id).await.expect("removes"));
     assert_eq!(jobs.webhooks(&ctx).await.expect("lists"), []);
@@ -152,4 +166,78 @@ pub async fn a_webhook_is_told_by_one_job_for_each_event(store: Arc<dyn Store>) 
     assert!(matches!(bad, Err(Error::InvalidInput(bad)) if bad.field == "url"));
     jobs.shutdown().await;
     other.shutdown().await;
+}
+
+/// OPS-8: a webhook is added for a handler that somebody has or had, or that a job of its tenant is for. For any other name
+/// it would never be told anything: it is refused and nothing is written.
+pub async fn a_webhook_for_a_handler_that_nobody_knows_is_refused(store: Arc<dyn Store>) {
+    let gone = service(&store).function("gone", (), nothing).start().await.expect("starts");
+    gone.shutdown().await;
+    let jobs = service(&store).function("here", (), nothing).remote_handler("elsewhere").start().await.expect("starts");
+    let asks = service(&store).without_workers().start().await.expect("starts");
+    let ctx = tenant(1);
+    jobs.submit_named(&tenant(2), "elsewhere", &(), SubmitOptions::new()).await.expect("accepted");
+    let add = async |handler: &str| {
+        asks.add_webhook(&ctx, NewWebhook::new("https://example.com/hook").handler(handler)).await
+    };
+    for unknown in ["heer", "elsewhere", "Gone"] {
+        let refused = add(unknown).await.expect_err("refused");
+        assert_eq!(refused.code(), "handler_not_found", "{unknown}");
+        let names =
+            matches!(&refused, Error::HandlerUnknown { handler, live } if handler == unknown && *live == ["here"]);
+        assert!(names, "{refused:?}");
+    }
+    assert_eq!(asks.webhooks(&ctx).await.expect("lists"), []);
+    let log = asks.operator(OperatorRight::assume()).audit_log(&AuditFilter::default()).await.expect("reads");
+    assert!(log.iter().all(|entry| entry.action != "WEBHOOK_ADDED"), "{log:?}");
+    jobs.submit_named(&ctx, "elsewhere", &(), SubmitOptions::new()).await.expect("accepted");
+    for known in ["here", "elsewhere", "gone"] {
+        add(known).await.expect("added");
+    }
+    let declared = NewWebhook::new("https://example.com/hook").handler("elsewhere");
+    jobs.add_webhook(&tenant(3), declared).await.expect("this process has declared it");
+    jobs.shutdown().await;
+    asks.shutdown().await;
+}
+
+/// OPS-8: a webhook that Windlass has switched off has an entry in the audit log that says why, whichever call to the store
+/// fails on the way.
+pub async fn a_webhook_is_never_off_without_the_reason(store: Arc<dyn Store>) {
+    let counting = Counting::around(&store);
+    let deliver = |_: (), ctx: JobContext, delivery: WebhookDelivery| async move {
+        ctx.switch_off_webhook(&delivery.webhook, "nobody is there").await?;
+        Err::<(), _>(JobError::discard("nobody is there"))
+    };
+    let once = HandlerOptions::new().retry(RetryPolicy::never());
+    let jobs = service(&(counting.clone() as Arc<dyn Store>)).function("a", (), nothing);
+    let jobs = jobs.webhook_handler(once, (), deliver).start().await.expect("starts");
+    for (fails, ctx) in [("audit", tenant(1)), ("pause_webhook", tenant(2))] {
+        let (hook, _) = jobs.add_webhook(&ctx, NewWebhook::new("https://example.com/hook")).await.expect("added");
+        let seen = async || {
+            let paused = jobs.webhooks(&ctx).await.expect("lists")[0].paused;
+            let mut filter = AuditFilter::default();
+            filter.target = Some(hook.id.clone());
+            let log = jobs.audit_log(&ctx, &filter).await.expect("reads");
+            (paused, log.into_iter().find(|entry| entry.action == WEBHOOK_SWITCHED_OFF))
+        };
+        counting.fail_after(fails, Duration::ZERO);
+        let is_dead = JobFilter::all().handler(WEBHOOK_HANDLER).status(Status::DeadLettered);
+        until("a delivery to fail at the store", || async {
+            jobs.submit_named(&ctx, "a", &(), SubmitOptions::new()).await.expect("accepted");
+            !jobs.list(&ctx, &is_dead, Page::default()).await.expect("lists").is_empty()
+        })
+        .await;
+        let (paused, entry) = seen().await;
+        assert!(!paused, "{fails} fails: off, and the log says {entry:?}");
+        counting.heal(fails);
+        until("the next delivery to switch it off", || async {
+            jobs.submit_named(&ctx, "a", &(), SubmitOptions::new()).await.expect("accepted");
+            seen().await.0
+        })
+        .await;
+        let entry = seen().await.1.expect("the log says so");
+        let why = entry.detail.unwrap_or_default();
+        assert!(entry.actor == WEBHOOK_SWITCHED_OFF_BY && why.contains("nobody is there"), "{}: {why}", entry.actor);
+    }
+    jobs.shutdown().await;
 }

@@ -106,8 +106,8 @@ pub async fn every_limit_is_allowed_and_one_more_is_refused(store: Arc<dyn Store
             "reason",
             limits.note_bytes,
             given!(|n| async move {
-                jobs.pause(ctx, &PauseTarget::Handler("nobody".into()), &"x".repeat(n)).await?;
-                jobs.resume(ctx, &PauseTarget::Handler("nobody".into())).await.map(drop)
+                jobs.pause(ctx, &PauseTarget::Tenant(ctx.tenant), &"x".repeat(n)).await?;
+                jobs.resume(ctx, &PauseTarget::Tenant(ctx.tenant)).await.map(drop)
             }),
         ),
         ("limit", limits.page_jobs, given!(|n| list(JobFilter::all(), Page::first(n)))),

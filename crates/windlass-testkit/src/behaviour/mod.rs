@@ -4,8 +4,10 @@
 
 mod access;
 mod acting;
+mod counting;
 mod editing;
 mod failing;
+mod faulting;
 mod feed;
 mod limits;
 mod observing;
@@ -16,11 +18,15 @@ mod sealing;
 mod steering;
 mod submitting;
 mod telling;
+mod timing;
+
+pub(crate) use counting::Counting;
 
 pub use access::*;
 pub use acting::*;
 pub use editing::*;
 pub use failing::*;
+pub use faulting::*;
 pub use feed::*;
 pub use limits::*;
 pub use observing::*;
@@ -31,6 +37,7 @@ pub use sealing::*;
 pub use steering::*;
 pub use submitting::*;
 pub use telling::*;
+pub use timing::*;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -39,7 +46,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use windlass_core::store::Store;
-use windlass_core::{Builder, Encryption, JobId, JobService, RetryPolicy, SecurityContext, Status, TenantId};
+use windlass_core::{
+    Builder, Encryption, Error, JobId, JobService, OperatorRight, RetryPolicy, SecurityContext, Status, TenantId,
+};
 
 /// Calls `$callback! { ($args) name [requirements], … }` with every behaviour. The one list of them.
 #[macro_export]
@@ -48,8 +57,9 @@ macro_rules! for_each_behaviour {
         $callback! { ($($args)*)
             a_submitted_job_runs_and_its_result_can_be_read ["SUB-1", "RUN-1", "RUN-3"],
             a_plain_function_is_a_handler_with_state ["RUN-1"],
-            options_reach_the_handler ["SUB-2", "RUN-8"],
+            options_reach_the_handler ["SUB-2", "RUN-8", "RUN-16"],
             many_jobs_are_submitted_in_order_with_one_batch ["SUB-4"],
+            a_batch_with_a_key_can_be_repeated ["SUB-13"],
             a_bad_batch_names_every_bad_item_and_stores_nothing ["SUB-5", "SUB-9"],
             a_partial_batch_stores_what_is_good ["SUB-5"],
             concurrent_submits_are_coalesced ["SUB-4"],
@@ -57,21 +67,39 @@ macro_rules! for_each_behaviour {
             equal_content_is_one_job_while_it_waits ["SUB-7"],
             bad_input_is_refused_by_field_and_nothing_is_written ["SUB-8", "SUB-9", "SUB-10"],
             an_unknown_handler_is_refused_unless_another_node_has_it ["SUB-10"],
+            names_of_the_engine_are_refused_wherever_a_caller_can_give_one ["SUB-9", "OPS-8"],
             spawned_closures_have_status_cancel_and_backpressure ["SUB-11"],
             a_spawned_closure_can_panic_and_time_out ["SUB-11"],
+            spawned_closures_are_served_by_the_same_calls ["SUB-11", "RUN-14"],
+            jobs_that_are_not_restartable_are_served_by_the_same_calls ["RUN-14"],
+            jobs_in_memory_keep_their_place_until_they_end ["SUB-11", "RUN-14"],
+            a_job_in_memory_that_has_begun_does_not_expire ["RUN-14", "BEY-4"],
+            a_dead_letter_is_not_stored_for_a_handler_in_memory ["RUN-14", "ERR-9"],
             submit_and_wait_returns_the_typed_output_and_error ["SUB-12"],
             many_waiters_share_one_look ["SUB-12"],
             a_job_starts_within_milliseconds_of_its_submit ["RUN-3"],
+            a_quiet_node_asks_its_store_for_little ["RUN-3"],
             handlers_run_on_threads_of_their_own ["RUN-2"],
             a_job_longer_than_the_lease_runs_once ["RUN-4", "RUN-13"],
             a_timeout_cancels_then_aborts_and_is_retried ["RUN-6"],
             a_blocked_thread_is_written_off ["RUN-6"],
+            an_attempt_without_a_timeout_takes_as_long_as_it_likes ["RUN-15"],
             a_panic_is_a_failed_attempt ["RUN-7"],
+            a_handler_that_panics_while_it_is_dropped_fails_its_attempt ["RUN-7", "SUB-11"],
+            jobs_end_although_the_store_panics ["RUN-7", "API-8"],
+            ends_outlive_a_store_that_fails_and_panics ["RUN-7"],
+            a_call_that_panics_says_so_and_is_counted ["RUN-7", "API-8"],
+            a_node_that_cannot_save_takes_no_more_jobs ["RUN-10", "API-8", "OPS-9", "OPS-10"],
+            a_node_that_saves_nothing_for_a_lease_says_so ["RUN-10", "API-8"],
             a_checkpoint_survives_the_attempt ["RUN-8"],
             shutdown_hands_running_jobs_back_without_cost ["RUN-10"],
             no_more_jobs_run_than_the_node_and_the_handler_allow ["RUN-11"],
             a_job_waits_for_a_node_that_has_its_handler ["RUN-12"],
             a_job_nobody_can_run_becomes_a_dead_letter ["RUN-12"],
+            a_process_without_handlers_claims_nothing ["API-10"],
+            an_old_job_survives_a_restart_of_its_workers ["ERR-10"],
+            jobs_that_workers_outside_take_are_not_given_up ["ERR-10", "OPS-10"],
+            names_that_nothing_waits_by_are_not_written_down ["ERR-10", "OPS-10"],
             a_higher_priority_starts_first ["ORD-1"],
             bands_share_capacity_and_low_is_not_starved ["ORD-2"],
             a_deep_queue_does_not_hold_up_another ["ORD-2"],
@@ -81,31 +109,55 @@ macro_rules! for_each_behaviour {
             the_next_of_an_ordering_key_starts_when_the_one_before_has_ended ["ORD-4"],
             failures_are_retried_until_success ["ERR-1"],
             a_terminal_error_is_a_dead_letter_at_once ["ERR-2"],
+            a_handlers_own_errors_are_kept_as_it_names_them ["ERR-8", "ERR-2"],
             every_attempt_is_in_the_history ["ERR-3"],
-            dead_letters_are_listed_replayed_and_purged ["ERR-4"],
+            dead_letters_are_listed_replayed_and_purged ["ERR-4", "ERR-9"],
             a_paced_replay_stops_when_too_many_fail_again ["ERR-4"],
-            callbacks_run_exactly_once ["ERR-5"],
+            callbacks_run_exactly_once ["ERR-5", "OPS-12"],
+            callbacks_need_no_flag_and_cost_nothing_where_there_is_none ["OPS-12"],
             a_handler_can_snooze_and_discard ["ERR-7"],
             lists_filter_and_page ["OPS-1"],
-            progress_is_streamed_and_resumable ["OPS-2"],
+            concurrent_look_ups_share_one_query ["OPS-1"],
+            progress_is_streamed_and_resumable ["OPS-2", "RUN-16"],
             a_waiting_job_is_canceled_at_once ["OPS-3"],
             a_running_job_is_canceled_cooperatively_then_by_force ["OPS-3"],
             a_cancel_from_another_node_reaches_the_handler ["OPS-3"],
             a_pause_holds_handler_tenant_or_everything ["OPS-4"],
+            a_tenant_pauses_itself_and_nobody_else ["OPS-4", "SEC-1"],
+            a_scope_reaches_its_own_jobs_only ["SEC-1"],
+            what_people_do_by_hand_is_in_the_audit_log ["OPS-5"],
+            a_handler_that_nobody_knows_is_paused_only_by_force ["OPS-4"],
             operator_actions_are_in_the_audit_log ["OPS-5"],
             ended_jobs_are_removed_after_their_retention ["OPS-7"],
+            successes_stay_in_the_audit_log_where_a_handler_asks ["OPS-11"],
+            a_handler_writes_entries_of_its_own_into_the_audit_log ["OPS-11"],
+            dead_letters_live_as_long_as_handler_or_service_say ["OPS-13"],
             subscribers_see_status_events_of_their_tenant ["OPS-8"],
             tick_runs_at_most_n_jobs_in_the_callers_process ["OPS-9"],
             a_tick_that_is_dropped_leaves_no_job_behind ["OPS-9"],
+            a_tick_runs_the_callers_jobs_only ["OPS-9", "SEC-1"],
             jobs_can_be_checked_out_and_marked_by_hand ["OPS-10"],
+            a_checkout_hands_out_the_callers_jobs_only ["OPS-10", "SEC-1"],
+            what_must_not_start_is_not_checked_out ["OPS-10", "OPS-4", "BEY-4"],
+            a_checkout_is_reported_on_at_any_node ["OPS-10", "BEY-12"],
+            a_silent_worker_fails_its_attempt_unless_another_node_heard_of_it ["OPS-10", "BEY-12"],
+            a_canceled_checkout_ends_when_its_worker_hears_of_it ["OPS-10", "OPS-3"],
+            a_checkout_ends_with_its_deadline ["OPS-10", "BEY-4"],
+            a_checkout_that_nobody_receives_is_given_back ["OPS-10", "BEY-4"],
+            a_checkout_that_panics_gives_its_jobs_back ["OPS-10", "RUN-7"],
+            a_job_that_too_many_nodes_were_lost_with_is_not_checked_out ["OPS-10", "RUN-5"],
             a_delayed_job_starts_when_it_is_due ["TIM-1", "TIM-3"],
             why_names_what_a_job_waits_for ["BEY-1"],
             failures_are_grouped_and_replayed_as_a_group ["BEY-3"],
             a_bulk_action_does_what_its_preview_shows ["BEY-6"],
             a_bulk_action_keeps_its_pace_and_can_be_stopped ["BEY-6", "BEY-2"],
+            a_bulk_action_is_shown_and_stopped_by_every_process ["BEY-6"],
+            a_tenant_has_a_share_of_the_bulk_actions ["BEY-6"],
+            a_bulk_action_whose_caller_goes_away_leaves_its_place ["BEY-6"],
             a_bulk_replay_stops_when_too_many_fail_again ["BEY-2"],
             an_operators_bulk_action_reaches_every_tenant ["BEY-6", "SEC-1"],
             expired_and_overdue_jobs_do_not_start ["BEY-4"],
+            an_attempt_runs_until_its_deadline ["BEY-4"],
             a_sealed_job_lives_like_any_other_and_the_store_sees_nothing ["SEC-2"],
             a_payload_that_looks_sealed_is_taken_as_it_is ["SEC-2"],
             sealed_jobs_are_unique_by_content_without_showing_it ["SEC-2", "SUB-7"],
@@ -124,6 +176,7 @@ macro_rules! for_each_behaviour {
             a_tenant_at_its_cap_waits_and_why_says_so ["BEY-8", "BEY-1"],
             a_waiting_job_is_edited_and_runs_as_edited ["BEY-5"],
             a_job_that_is_run_now_starts_at_once ["BEY-5"],
+            a_retry_replays_dead_letters_and_runs_retrying_jobs_now ["BEY-5"],
             a_job_is_cloned_whatever_its_status ["BEY-5"],
             an_api_key_opens_its_tenant_and_nothing_else_does ["API-3"],
             a_revoked_api_key_is_refused_on_every_node_within_seconds ["API-3"],
@@ -131,13 +184,20 @@ macro_rules! for_each_behaviour {
             what_happens_to_jobs_is_counted ["API-6"],
             charts_show_how_many_jobs_wait ["API-6"],
             a_backlog_shows_what_waits_and_runs ["BEY-14"],
+            a_paused_handler_has_a_backlog ["BEY-14", "OPS-4"],
             health_shows_depth_nodes_and_the_store ["API-8"],
             a_trace_travels_with_the_job ["API-7"],
             log_lines_are_kept_with_the_attempts_of_a_job ["BEY-7"],
+            a_schedule_starts_a_job_at_each_of_its_times ["TIM-2"],
+            overlapping_runs_follow_the_policy ["TIM-2"],
+            a_schedule_that_cannot_fire_is_refused_by_field ["TIM-2"],
+            schedules_of_the_code_are_kept_in_step ["TIM-2"],
             what_jobs_cost_is_recorded_and_added_up ["OPS-6"],
             the_feed_of_one_node_tells_what_happens_on_another ["OPS-8"],
             the_feed_goes_on_after_the_last_event_seen ["OPS-8"],
             a_webhook_is_told_by_one_job_for_each_event ["OPS-8"],
+            a_webhook_for_a_handler_that_nobody_knows_is_refused ["OPS-8"],
+            a_webhook_is_never_off_without_the_reason ["OPS-8"],
         }
     };
 }
@@ -269,6 +329,11 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// How long anything that should happen soon is waited for.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
+/// Runs at most `n` ready jobs of every tenant.
+pub(crate) async fn tick(jobs: &JobService, n: usize) -> Result<usize, Error> {
+    jobs.operator(OperatorRight::assume()).tick(n).await
+}
+
 pub(crate) fn tenant(n: u128) -> SecurityContext {
     SecurityContext::new(TenantId(Uuid::from_u128(n))).with_user(format!("user-{n}"))
 }
@@ -308,6 +373,22 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut probe: impl 
 pub(crate) async fn until_status(jobs: &JobService, ctx: &SecurityContext, id: JobId, status: Status) {
     until(&format!("job {id} to be {status}"), || async {
         jobs.get(ctx, id).await.is_ok_and(|record| record.status == status)
+    })
+    .await;
+}
+
+/// How often something of a process has panicked, as its health shows it.
+pub(crate) fn panics(jobs: &JobService, name: &str) -> u64 {
+    jobs.loops().iter().filter(|health| health.name == name).map(|health| health.panics).sum()
+}
+
+/// Lets each call come as far as it gets without the store, so that all of them wait for it at the same time.
+pub(crate) async fn begin_all<F: Future + Unpin>(calls: &mut [F]) {
+    // Without a budget: a runtime that stops in the middle would leave some of them for later.
+    tokio::task::unconstrained(async {
+        for call in calls {
+            assert!(futures_util::poll!(call).is_pending(), "the call waits for the store");
+        }
     })
     .await;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::store::Store;
+use windlass_core::store::{PauseTarget, Store};
 use windlass_core::*;
 
 use super::*;
@@ -123,6 +123,26 @@ pub async fn a_backlog_shows_what_waits_and_runs(store: Arc<dyn Store>) {
     jobs.shutdown().await;
 }
 
+/// BEY-14, OPS-4: what a pause holds back stays in the backlog, as blocked.
+pub async fn a_paused_handler_has_a_backlog(store: Arc<dyn Store>) {
+    let target = PauseTarget::Handler("waits".into());
+    store.pause(&target, "op", "broken").await.expect("pauses");
+    let jobs = service(&store).function("waits", (), |(), _: JobContext, (): ()| async { Ok::<_, JobError>(()) });
+    let jobs = jobs.start().await.expect("starts");
+    let ctx = tenant(1);
+    for _ in 0..3 {
+        jobs.submit_named(&ctx, "waits", &(), SubmitOptions::new()).await.expect("accepted");
+    }
+    until("three to be blocked", || async {
+        let backlog = jobs.backlog(&ctx).await.expect("reads");
+        backlog.iter().any(|of| (of.handler.as_str(), of.waiting, of.blocked) == ("waits", 0, 3))
+    })
+    .await;
+    store.resume(&target, "op").await.expect("resumes");
+    until("all to run", || async { jobs.backlog(&ctx).await.expect("reads").is_empty() }).await;
+    jobs.shutdown().await;
+}
+
 /// API-8: depth, running jobs and the state of each node, and what the store says of itself.
 pub async fn health_shows_depth_nodes_and_the_store(store: Arc<dyn Store>) {
     let door = Door::closed();
@@ -158,9 +178,6 @@ pub async fn a_trace_travels_with_the_job(store: Arc<dyn Store>) {
         const ID: &'static str = "traced";
         type Input = ();
         type Output = ();
-        fn options(&self) -> HandlerOptions {
-            HandlerOptions::new().callbacks()
-        }
         async fn execute(&self, ctx: &JobContext, (): ()) -> Result<(), JobError> {
             let _ = self.0.send(ctx.headers().get("traceparent").cloned());
             Ok(())

@@ -30,7 +30,7 @@ const SECRET: &str = "kanarienvogel-4711";
 /// Everything the store says of a tenant's jobs, as it keeps it.
 async fn all_that_is_kept(store: &Arc<dyn Store>, ctx: &SecurityContext) -> String {
     let mut seen = String::new();
-    for record in store.list(ctx.scope(), &JobFilter::all(), Page::first(Page::MAX)).await.expect("lists") {
+    for record in store.find(ctx.scope(), &JobFilter::all(), Page::first(Page::MAX), None).await.expect("lists").jobs {
         let input = store.input(ctx.scope(), record.id).await.expect("reads").expect("kept");
         let history = store.history(ctx.scope(), record.id).await.expect("reads");
         seen.push_str(&serde_json::to_string(&(&record, input, history)).expect("JSON"));
@@ -49,7 +49,7 @@ impl JobHandler for Careful {
     type Output = String;
 
     fn options(&self) -> HandlerOptions {
-        HandlerOptions::new().retry(quick_retries(2)).callbacks()
+        HandlerOptions::new().retry(quick_retries(2))
     }
 
     async fn execute(&self, ctx: &JobContext, input: String) -> Result<String, JobError> {

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
-use windlass_core::store::Store;
+use windlass_core::store::{AuditFilter, CancelReply, Store};
 use windlass_core::*;
 
 use super::*;
@@ -63,24 +64,27 @@ pub async fn a_plain_function_is_a_handler_with_state(store: Arc<dyn Store>) {
     jobs.shutdown().await;
 }
 
-/// SUB-2, RUN-8.
+/// SUB-2, RUN-8, RUN-16.
 pub async fn options_reach_the_handler(store: Arc<dyn Store>) {
     async fn tell(_: (), ctx: JobContext, _: ()) -> Result<serde_json::Value, JobError> {
         Ok(serde_json::json!({
-            "user": ctx.user(), "correlation": ctx.correlation_id(), "headers": ctx.headers(), "tags": ctx.tags(),
+            "user": ctx.user_id(), "service": ctx.service_id(), "nominal": ctx.nominal_at(),
+            "correlation": ctx.correlation_id(), "headers": ctx.headers(), "tags": ctx.tags(),
             "attempt": ctx.attempt(), "tenant": ctx.tenant(), "job": ctx.job_id(), "handler": ctx.handler(),
         }))
     }
-    let jobs = service(&store).function("tell", (), tell).start().await.expect("starts");
+    let jobs = service(&store).function("tell", (), tell).configure(|config| config.service_id = Some("shop".into()));
+    let jobs = jobs.start().await.expect("starts");
     let ctx = tenant(1).with_correlation_id("request-9");
+    let nominal = Timestamp::from_millis(1_800_000_000_000);
     let options = SubmitOptions::new().tag("red").header("trace", "abc").priority(Priority::HIGH);
-    let options = options.timeout(Duration::from_secs(9)).retry(quick_retries(7));
+    let options = options.timeout(Duration::from_secs(9)).retry(quick_retries(7)).nominal_at(nominal);
     let job = jobs.submit_named(&ctx, "tell", &(), options).await.expect("accepted").id;
     let told: serde_json::Value = jobs.wait_for(&ctx, job, SOON).await.expect("succeeds");
     assert_eq!(
         told,
         serde_json::json!({
-            "user": "user-1", "correlation": "request-9", "headers": { "trace": "abc" }, "tags": ["red"],
+            "user": "user-1", "service": "shop", "nominal": nominal, "correlation": "request-9", "headers": { "trace": "abc" }, "tags": ["red"],
             "attempt": 1, "tenant": ctx.tenant, "job": job, "handler": "tell",
         })
     );
@@ -88,6 +92,11 @@ pub async fn options_reach_the_handler(store: Arc<dyn Store>) {
     assert_eq!((record.priority, record.tags), (Priority::HIGH, vec!["red".to_owned()]));
     assert_eq!(record.spec.timeout, Some(Duration::from_secs(9)));
     assert_eq!(record.spec.retry.map(|retry| retry.max_attempts), Some(7));
+    // Who calls may say that it calls for another service.
+    let ctx = ctx.with_service("billing");
+    let job = jobs.submit_named(&ctx, "tell", &(), SubmitOptions::new()).await.expect("accepted").id;
+    let told: serde_json::Value = jobs.wait_for(&ctx, job, SOON).await.expect("succeeds");
+    assert_eq!((&told["service"], &told["nominal"]), (&serde_json::json!("billing"), &serde_json::Value::Null));
     jobs.shutdown().await;
 }
 
@@ -106,6 +115,25 @@ pub async fn many_jobs_are_submitted_in_order_with_one_batch(store: Arc<dyn Stor
     let mut filter = JobFilter::all();
     filter.batch = Some(batch.batch);
     assert_eq!(jobs.list(&ctx, &filter, Page::first(200)).await.expect("lists").len(), 200);
+    jobs.shutdown().await;
+}
+
+/// SUB-13: every input of a batch with a key has a key of its own, and repeating the batch returns the same jobs.
+pub async fn a_batch_with_a_key_can_be_repeated(store: Arc<dyn Store>) {
+    let jobs = service(&store).handler(Adder).start().await.expect("starts");
+    let ctx = tenant(1);
+    let inputs = |n: i64| (0..n).map(|n| Add { a: n, b: 1 }).collect::<Vec<_>>();
+    let keyed = || SubmitOptions::new().idempotency_key("night");
+    let first = jobs.submit_many::<Adder>(&ctx, inputs(3), keyed()).await.expect("accepted");
+    assert!(first.jobs.iter().all(|job| !job.duplicate), "{first:?}");
+    let again = jobs.submit_many::<Adder>(&ctx, inputs(4), keyed()).await.expect("accepted");
+    let ids = |batch: &Batch| batch.jobs.iter().map(|job| job.id).collect::<Vec<_>>();
+    assert_eq!(ids(&again)[..3], ids(&first));
+    assert_eq!(again.jobs.iter().map(|job| job.duplicate).collect::<Vec<_>>(), [true, true, true, false]);
+    let one = jobs.submit_with::<Adder>(&ctx, Add { a: 9, b: 9 }, SubmitOptions::new().idempotency_key("night:1"));
+    assert_eq!(one.await.expect("answered").id, first.jobs[1].id, "its key is `key:i`");
+    let bad = jobs.submit_many::<Adder>(&ctx, inputs(2), SubmitOptions::new().idempotency_key("")).await;
+    assert_eq!(bad.expect_err("refused").code(), "invalid_input");
     jobs.shutdown().await;
 }
 
@@ -139,20 +167,28 @@ pub async fn a_partial_batch_stores_what_is_good(store: Arc<dyn Store>) {
     jobs.shutdown().await;
 }
 
-/// SUB-4.
+/// SUB-4: while the writers are busy, whoever comes waits for the same next write.
 pub async fn concurrent_submits_are_coalesced(store: Arc<dyn Store>) {
-    let jobs = service(&store).handler(Adder).start().await.expect("starts");
+    let counting = Counting::around(&store);
+    let counted: Arc<dyn Store> = counting.clone();
+    let jobs = service(&counted).handler(Adder).start().await.expect("starts");
     let ctx = tenant(1);
-    let submits = (0..500).map(|n| {
-        let (jobs, ctx) = (jobs.clone(), ctx.clone());
-        tokio::spawn(async move { jobs.submit::<Adder>(&ctx, Add { a: n, b: n }).await.map(|id| (n, id)) })
-    });
+    counting.hold_back("submit");
+    let submit = |n| Box::pin(jobs.submit::<Adder>(&ctx, Add { a: n, b: n }));
+    let mut submits: Vec<_> = (0..500).map(submit).collect();
+    begin_all(&mut submits).await;
+    until("the first of them to reach the store", || async { counting.calls("submit") > 0 }).await;
+    counting.let_go("submit");
     let mut ids = HashSet::new();
-    for submit in submits.collect::<Vec<_>>() {
-        let (n, id) = submit.await.expect("no panic").expect("accepted");
+    for (n, id) in futures_util::future::join_all(submits).await.into_iter().enumerate() {
+        let id = id.expect("accepted");
         assert!(ids.insert(id));
-        assert_eq!(jobs.wait_for::<i64>(&ctx, id, SOON).await.expect("succeeds"), 2 * n, "each caller has its own job");
+        let sum = jobs.wait_for::<i64>(&ctx, id, SOON).await.expect("succeeds");
+        assert_eq!(sum, 2 * n as i64, "each caller has its own job");
     }
+    // Each writer may have begun with some of them; the next write takes all others.
+    let writes = counting.calls("submit");
+    assert!(writes <= store.writers() + 1, "{writes} writes for 500 submits by {} writers", store.writers());
     jobs.shutdown().await;
 }
 
@@ -197,7 +233,7 @@ pub async fn equal_content_is_one_job_while_it_waits(store: Arc<dyn Store>) {
     let elsewhere = jobs.submit_with::<Adder>(&tenant(2), add(1), unique()).await.expect("accepted");
     assert_eq!((same.id, same.duplicate), (first.id, true));
     assert!(!other.duplicate && !elsewhere.duplicate);
-    while jobs.tick(10).await.expect("runs") > 0 {}
+    while tick(&jobs, 10).await.expect("runs") > 0 {}
     let again = jobs.submit_with::<Adder>(&ctx, add(1), unique()).await.expect("accepted");
     assert!(!again.duplicate, "free once the first has ended");
     jobs.shutdown().await;
@@ -231,6 +267,53 @@ pub async fn bad_input_is_refused_by_field_and_nothing_is_written(store: Arc<dyn
     let error = jobs.list(&ctx, &JobFilter::all(), Page::first(201)).await.expect_err("refused");
     assert!(matches!(error, Error::InvalidInput(InvalidInput { field, .. }) if field == "limit"));
     assert_eq!(jobs.counts(&ctx).await.expect("counts").unfinished(), 0, "nothing was written");
+    jobs.shutdown().await;
+}
+
+/// SUB-9, OPS-8: what begins with `windlass.` is the engine's own. Were it anybody's, a caller could forge what webhooks
+/// are told, or keep them from being told by taking the keys of the deliveries to come.
+pub async fn names_of_the_engine_are_refused_wherever_a_caller_can_give_one(store: Arc<dyn Store>) {
+    let nothing = |_: (), _: JobContext, _: serde_json::Value| async { Ok::<_, JobError>(()) };
+    let deliver = |_: (), _: JobContext, _: WebhookDelivery| async { Ok::<_, JobError>(()) };
+    let field = |error: Error| match error {
+        Error::InvalidInput(bad) => bad.field,
+        other => other.code().to_owned(),
+    };
+    let taken = service(&store).function("windlass.webhook", (), nothing).start().await.expect_err("refused");
+    assert_eq!(field(taken), "handler");
+    let queue = HandlerOptions::new().queue("windlass.webhook");
+    let taken = service(&store).function_with("a", queue, (), nothing).start().await.expect_err("refused");
+    assert_eq!(field(taken), "queue");
+
+    let jobs = service(&store).function("a", (), nothing).webhook_handler(HandlerOptions::new(), (), deliver);
+    let jobs = jobs.without_workers().start().await.expect("starts");
+    let ctx = tenant(1);
+    let new = SubmitOptions::new;
+    let cases = [
+        (WEBHOOK_HANDLER, new(), "handler"),
+        ("windlass.anything", new(), "handler"),
+        ("a", new().queue(WEBHOOK_HANDLER), "queue"),
+        ("a", new().idempotency_key("windlass.webhook:1:2"), "idempotency_key"),
+        ("a", new().ordering_key("windlass.x"), "ordering_key"),
+        ("a", new().unique_key("windlass.x", UniqueWithin::Unfinished), "unique_key"),
+    ];
+    for (handler, options, bad) in cases {
+        let one = jobs.submit_named(&ctx, handler, &(), options.clone()).await.expect_err("refused");
+        assert_eq!(field(one), bad, "{handler}");
+        let prepared = jobs.prepare_named(&ctx, handler, &(), options.clone()).await.expect_err("refused");
+        assert_eq!(field(prepared), bad, "{handler} in a transaction");
+        let payloads = vec![Payload::encode("input", &(), 16)];
+        let many = jobs.submit_payloads(&ctx, handler, payloads, options, true).await.expect_err("refused");
+        assert_eq!(field(many), bad, "{handler} in a batch");
+    }
+    for queue in [WEBHOOK_HANDLER, "windlass.anything", "suspect:windlass.webhook", "suspect-again:windlass.webhook"] {
+        let own = jobs.checkout(&ctx, &["a", queue], 1).await.expect_err("refused");
+        let all = jobs.operator(OperatorRight::assume()).checkout(&[queue], 1).await.expect_err("refused");
+        assert_eq!((field(own), field(all)), ("queue".to_owned(), "queue".to_owned()), "{queue} for workers outside");
+    }
+    assert_eq!(jobs.counts(&ctx).await.expect("counts").unfinished(), 0, "nothing was written");
+    let ok = new().queue("windlass").idempotency_key("my.windlass.key").ordering_key("windlass");
+    jobs.submit_named(&ctx, "a", &(), ok).await.expect("only the prefix is reserved");
     jobs.shutdown().await;
 }
 
@@ -311,13 +394,271 @@ pub async fn a_spawned_closure_can_panic_and_time_out(store: Arc<dyn Store>) {
         panic!("boom")
     }
     let error = jobs.spawn(&ctx, "boom", boom).expect("taken").join().await.expect_err("panicked");
-    assert!(error.to_string().contains("panic"), "{error}");
+    assert!(error.to_string().contains("panicked: boom"), "with its message: {error}");
     let endless = |_| async {
         std::future::pending::<()>().await;
         Ok(())
     };
     let error = jobs.spawn(&ctx, "endless", endless).expect("taken").join().await.expect_err("timed out");
     assert!(error.to_string().contains("job_timeout"), "{error}");
+    jobs.shutdown().await;
+}
+
+/// A handler whose jobs run in memory; the input says how.
+struct Fleeting {
+    ran: Counter,
+    door: Door,
+}
+
+impl JobHandler for Fleeting {
+    const ID: &'static str = "fleeting";
+    type Input = String;
+    type Output = u16;
+
+    fn options(&self) -> HandlerOptions {
+        HandlerOptions::new().restartable(false).retry(quick_retries(2))
+    }
+
+    async fn execute(&self, ctx: &JobContext, how: String) -> Result<u16, JobError> {
+        self.ran.add();
+        match how.as_str() {
+            "hold" => {
+                ctx.report_progress(40.0, "holding");
+                self.door.pass().await;
+            }
+            "stubborn" if ctx.attempt() == 1 => return Err(JobError::retryable("once more")),
+            "fail" => return Err(JobError::terminal("bad", "never")),
+            "panic" => panic!("the sky is falling"),
+            "sleep" => tokio::time::sleep(Duration::from_secs(60)).await,
+            _ => {}
+        }
+        ctx.record_cost(Cost::new(5, 0));
+        Ok(ctx.attempt())
+    }
+
+    async fn on_failure(&self, ctx: &JobContext, _: String, error: JobError) -> Result<(), JobError> {
+        if error.code == "bad" && ctx.parent().is_some() {
+            self.ran.add();
+        }
+        Ok(())
+    }
+}
+
+/// RUN-14, SUB-11: jobs of a handler that is not restartable run in memory, and every call serves them as it serves
+/// stored ones.
+pub async fn jobs_that_are_not_restartable_are_served_by_the_same_calls(store: Arc<dyn Store>) {
+    let (ran, door) = (Counter::default(), Door::closed());
+    let jobs = service(&store).handler(Fleeting { ran: ran.clone(), door: door.clone() }).configure(|config| {
+        config.spawn_capacity = 4;
+        config.spawn_concurrency = 2;
+    });
+    let jobs = jobs.start().await.expect("starts");
+    let (ctx, other) = (tenant(1), tenant(2));
+    let submit = async |how: &str, options: SubmitOptions| {
+        jobs.submit_with::<Fleeting>(&ctx, how.to_owned(), options).await.expect("taken")
+    };
+    let new = SubmitOptions::new;
+
+    let mut events = jobs.events(&ctx);
+    let held = submit("hold", new().idempotency_key("k").tag("red")).await;
+    until("it to run", || async { door.waiting.get() == 1 }).await;
+    let record = jobs.get(&ctx, held.id).await.expect("known");
+    assert_eq!((record.status, record.attempt, record.tags.as_slice()), (Status::Running, 1, &["red".to_owned()][..]));
+    assert_eq!(record.progress.map(|progress| progress.percent), Some(40.0));
+    assert!(matches!(jobs.get(&other, held.id).await, Err(Error::NotFound(_))), "other tenants see nothing");
+    assert!(matches!(jobs.watch(&other, held.id, 0).await, Err(Error::NotFound(_))));
+    assert_eq!(jobs.result::<u16>(&ctx, held.id).await.expect("known"), None, "not yet");
+    let again = submit("hold", new().idempotency_key("k")).await;
+    assert_eq!((again.id, again.duplicate), (held.id, true), "while it runs");
+    let theirs = jobs.submit_with::<Fleeting>(&other, "quick".into(), new().idempotency_key("k")).await.expect("taken");
+    assert!(!theirs.duplicate, "another tenant's key is another key");
+    assert!(matches!(jobs.wait(&ctx, held.id, Duration::from_millis(20)).await, Err(Error::Timeout(_))));
+    let views = jobs.watch(&ctx, held.id, 0).await.expect("watched");
+    door.open();
+    let views: Vec<_> = tokio::time::timeout(SOON, views.collect()).await.expect("the stream ends with the job");
+    assert_eq!(views.first().and_then(|view| view.progress.as_ref()).map(|p| p.percent), Some(40.0));
+    assert_eq!(views.last().map(|view| view.status), Some(Status::Succeeded));
+    assert_eq!(jobs.result::<u16>(&ctx, held.id).await.expect("ended"), Some(1));
+    let again = submit("hold", new().idempotency_key("k")).await;
+    assert_eq!((again.id, again.duplicate), (held.id, true), "and after it has ended");
+    assert_eq!(jobs.get(&ctx, held.id).await.expect("known").cost, Some(Cost::new(5, 0)));
+    assert!(matches!(jobs.cancel(&ctx, held.id, "").await, Err(Error::AlreadyFinished { .. })));
+    let seen = async {
+        let mut seen = Vec::new();
+        while seen.last() != Some(&Status::Succeeded) {
+            let event = events.next().await.expect("the service runs");
+            seen.extend((event.job == held.id).then_some(event.status));
+        }
+        seen
+    };
+    assert_eq!(tokio::time::timeout(SOON, seen).await.expect("told"), [Status::Running, Status::Succeeded]);
+
+    let stubborn = submit("stubborn", new()).await.id;
+    assert_eq!(jobs.wait_for::<u16>(&ctx, stubborn, SOON).await.expect("succeeds"), 2, "failures are retried");
+    let panicked = submit("panic", new().retry(RetryPolicy::never())).await.id;
+    let view = jobs.wait(&ctx, panicked, SOON).await.expect("ends");
+    let error = view.error.expect("why");
+    assert!(error.code == "panic" && error.message.contains("the sky is falling"), "{error}");
+    let slow = submit("sleep", new().timeout(Duration::from_millis(30)).retry(RetryPolicy::never())).await.id;
+    let view = jobs.wait(&ctx, slow, SOON).await.expect("ends");
+    assert_eq!((view.status, view.error.map(|error| error.code)), (Status::DeadLettered, Some("job_timeout".into())));
+    let running = submit("sleep", new()).await.id;
+    until_status(&jobs, &ctx, running, Status::Running).await;
+    assert_eq!(jobs.cancel(&ctx, running, "").await.expect("asked"), CancelReply::Requested);
+    assert_eq!(jobs.wait(&ctx, running, SOON).await.expect("ends").status, Status::Canceled);
+    let later = submit("quick", new().delay(Duration::from_secs(60))).await.id;
+    assert_eq!(jobs.status(&ctx, later).await.expect("known"), Status::Scheduled);
+    assert_eq!(jobs.cancel(&ctx, later, "").await.expect("canceled"), CancelReply::Canceled);
+    assert_eq!(jobs.status(&ctx, later).await.expect("known"), Status::Canceled, "at once, while it waits");
+    let before = ran.get();
+    let failed = submit("fail", new()).await.id;
+    assert_eq!(jobs.wait(&ctx, failed, SOON).await.expect("ends").status, Status::DeadLettered);
+    until("its callback", || async { ran.get() == before + 2 }).await;
+
+    let too_many = vec!["sleep".to_owned(); 20];
+    let full = jobs.submit_many::<Fleeting>(&ctx, too_many, new()).await.expect_err("full");
+    assert_eq!(full.code(), "backpressure", "all or none");
+    for options in [new().ordering_key("o"), new().unique(UniqueWithin::Unfinished), new().queue("q")] {
+        let refused = jobs.submit_with::<Fleeting>(&ctx, "quick".into(), options).await.expect_err("refused");
+        assert_eq!(refused.code(), "invalid_input", "what only a store can promise");
+    }
+    let stored = jobs.prepare::<Fleeting>(&ctx, "quick".into(), new()).await.expect_err("refused");
+    assert_eq!(stored.code(), "invalid_input", "it cannot be stored in a transaction");
+
+    let totals = jobs.totals();
+    let of = totals.iter().find(|totals| totals.handler == "fleeting").expect("counted");
+    assert_eq!((of.retried, of.canceled), (1, 2), "{of:?}");
+    assert!(of.succeeded >= 3 && of.dead_lettered == 3 && of.submitted >= 8, "{of:?}");
+    nothing_is_written(&jobs, &store).await;
+    jobs.shutdown().await;
+}
+
+/// Neither a job nor anything about one.
+async fn nothing_is_written(jobs: &JobService, store: &Arc<dyn Store>) {
+    let all = jobs.operator(OperatorRight::assume());
+    assert_eq!(all.counts().await.expect("counts"), Default::default(), "nothing was written");
+    assert_eq!(all.list(&JobFilter::all(), Page::default()).await.expect("lists"), []);
+    assert_eq!(all.audit_log(&AuditFilter::default()).await.expect("reads"), []);
+    let far = "9999-12-31";
+    let scope = Scope::All(OperatorRight::assume());
+    assert_eq!(store.usage_by_day(scope, "2000-01-01", far).await.expect("reads"), [], "no cost either");
+}
+
+/// RUN-14, SUB-11: a spawned closure has what a stored job has: result, wait, watch, timeout, key, metrics.
+pub async fn spawned_closures_are_served_by_the_same_calls(store: Arc<dyn Store>) {
+    let jobs = service(&store).start().await.expect("starts");
+    let ctx = tenant(1).with_correlation_id("request-9");
+    let door = Door::closed();
+    let spawn = |options: SubmitOptions| {
+        let door = door.clone();
+        jobs.spawn_with(&ctx, "closure", options, |ctx: JobContext| async move {
+            ctx.report_progress(70.0, ctx.correlation_id().unwrap_or_default());
+            door.pass().await;
+            Ok(vec![1, 2, 3])
+        })
+    };
+    let first = spawn(SubmitOptions::new().idempotency_key("once").header("h", "v")).expect("taken");
+    until("it to run", || async { door.waiting.get() == 1 }).await;
+    let second = spawn(SubmitOptions::new().idempotency_key("once")).expect("known");
+    assert_eq!((second.id, second.duplicate, first.duplicate), (first.id, true, false));
+    let record = jobs.get(&ctx, first.id).await.expect("known");
+    assert_eq!(record.spec.headers.get("h").map(String::as_str), Some("v"));
+    assert_eq!(record.progress.expect("reported").message, "request-9");
+    let waited = tokio::spawn({
+        let (jobs, ctx, id) = (jobs.clone(), ctx.clone(), first.id);
+        async move { jobs.wait_for::<Vec<i32>>(&ctx, id, SOON).await }
+    });
+    let views = jobs.watch(&ctx, first.id, 0).await.expect("watched");
+    door.open();
+    let id = first.id;
+    assert_eq!(first.join().await.expect("succeeds"), [1, 2, 3]);
+    assert_eq!(waited.await.expect("joins").expect("succeeds"), [1, 2, 3]);
+    let views: Vec<_> = tokio::time::timeout(SOON, views.collect()).await.expect("the stream ends");
+    assert_eq!(views.last().map(|view| view.status), Some(Status::Succeeded));
+    assert_eq!(jobs.result::<Vec<i32>>(&ctx, id).await.expect("kept"), Some(vec![1, 2, 3]));
+    assert_eq!(second.join().await.expect_err("it has its own owner").code(), "conflict");
+    let limit = SubmitOptions::new().timeout(Duration::from_millis(30));
+    let endless = jobs.spawn_with(&ctx, "endless", limit, |_| async {
+        std::future::pending::<()>().await;
+        Ok(())
+    });
+    let error = endless.expect("taken").join().await.expect_err("timed out");
+    assert!(error.to_string().contains("job_timeout"), "{error}");
+    let totals = jobs.totals();
+    let of = |handler: &str| totals.iter().find(|of| of.handler == handler).expect("counted").sums.clone();
+    assert_eq!((of("closure").submitted, of("closure").succeeded), (1, 1));
+    assert_eq!((of("endless").dead_lettered, of("endless").failed), (1, 1));
+    nothing_is_written(&jobs, &store).await;
+    jobs.shutdown().await;
+}
+
+/// SUB-11, RUN-14: however often they fail, no more jobs are in memory than may wait and run.
+pub async fn jobs_in_memory_keep_their_place_until_they_end(store: Arc<dyn Store>) {
+    let tried = Counter::default();
+    let fail = |tried: Counter, _: JobContext, (): ()| async move {
+        tried.add();
+        Err::<(), _>(JobError::retryable("not yet"))
+    };
+    let later = HandlerOptions::new().restartable(false).retry(RetryPolicy::fixed(3, Duration::from_secs(3_600)));
+    let jobs = service(&store).function_with("fail", later, tried.clone(), fail).configure(|config| {
+        config.spawn_capacity = 2;
+        config.spawn_concurrency = 1;
+    });
+    let jobs = jobs.start().await.expect("starts");
+    let ctx = tenant(1);
+    let submit = || jobs.submit_named(&ctx, "fail", &(), SubmitOptions::new());
+    let mut ids = Vec::new();
+    for n in 1..=3 {
+        ids.push(submit().await.expect("there is room").id);
+        until("it to wait for its retry", || async { tried.get() == n }).await;
+        until_status(&jobs, &ctx, ids[n - 1], Status::Retrying).await;
+    }
+    assert_eq!(submit().await.expect_err("three have not ended").code(), "backpressure");
+    jobs.cancel(&ctx, ids[0], "not needed").await.expect("canceled");
+    until("its place to be free", || async { submit().await.is_ok() }).await;
+    jobs.shutdown().await;
+}
+
+/// RUN-14, BEY-4: expiry is about the first start, in memory too.
+pub async fn a_job_in_memory_that_has_begun_does_not_expire(store: Arc<dyn Store>) {
+    const WAIT: Duration = Duration::from_millis(600);
+    let fail_once = |_: (), ctx: JobContext, (): ()| async move {
+        match ctx.attempt() {
+            1 => Err(JobError::retryable("not yet")),
+            attempt => Ok(attempt),
+        }
+    };
+    let retried = HandlerOptions::new().restartable(false).retry(RetryPolicy::fixed(3, WAIT));
+    let jobs = service(&store).function_with("a", retried, (), fail_once).start().await.expect("starts");
+    let ctx = tenant(1);
+    let soon = || SubmitOptions::new().expires_at(jobs.now() + WAIT / 2);
+    let begun = jobs.submit_named(&ctx, "a", &(), soon()).await.expect("accepted").id;
+    let never_begun = jobs.submit_named(&ctx, "a", &(), soon().delay(WAIT)).await.expect("accepted").id;
+    assert_eq!(jobs.wait_for::<u16>(&ctx, begun, SOON).await.expect("its second attempt is not too late"), 2);
+    let view = jobs.wait(&ctx, never_begun, SOON).await.expect("ends");
+    assert_eq!(view.status, Status::Canceled);
+    jobs.shutdown().await;
+}
+
+/// RUN-14, ERR-9: what nobody would ever claim is not stored.
+pub async fn a_dead_letter_is_not_stored_for_a_handler_in_memory(store: Arc<dyn Store>) {
+    let refuse = |_: (), _: JobContext, (): ()| async { Err::<(), _>(JobError::terminal("no", "never")) };
+    let accept = |_: (), _: JobContext, (): ()| async { Ok::<_, JobError>(()) };
+    let ctx = tenant(1);
+    let before = service(&store).function("a", (), refuse).start().await.expect("starts");
+    let id = before.submit_named(&ctx, "a", &(), SubmitOptions::new()).await.expect("accepted").id;
+    assert_eq!(before.wait(&ctx, id, SOON).await.expect("ends").status, Status::DeadLettered);
+    before.shutdown().await;
+
+    let in_memory = HandlerOptions::new().restartable(false);
+    let jobs = service(&store).function_with("a", in_memory, (), accept).start().await.expect("starts");
+    assert_eq!(jobs.replay_as_new(&ctx, id, None).await.expect_err("refused").code(), "conflict");
+    assert_eq!(jobs.counts(&ctx).await.expect("counts").unfinished(), 0, "nothing was stored");
+    assert!(jobs.get(&ctx, id).await.expect("kept").replayed.is_none(), "nor is it marked");
+    let copy = jobs.clone_job(&ctx, id, None).await.expect("runs in memory");
+    assert_eq!(jobs.wait(&ctx, copy, SOON).await.expect("ends").status, Status::Succeeded);
+    jobs.replay(&ctx, id).await.expect("in place");
+    assert_eq!(jobs.wait(&ctx, id, SOON).await.expect("ends").status, Status::Succeeded);
     jobs.shutdown().await;
 }
 
@@ -337,8 +678,11 @@ pub async fn submit_and_wait_returns_the_typed_output_and_error(store: Arc<dyn S
     jobs.shutdown().await;
 }
 
-/// SUB-12.
+/// SUB-12: those who wait share the looks at the store, however many they are.
 pub async fn many_waiters_share_one_look(store: Arc<dyn Store>) {
+    const WAITERS: usize = 200;
+    /// The pause between two looks at jobs that run elsewhere.
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
     let door = Door::closed();
     let hold = |door: Door, _, n: usize| async move {
         door.pass().await;
@@ -347,21 +691,35 @@ pub async fn many_waiters_share_one_look(store: Arc<dyn Store>) {
     // Another service runs the jobs, so that nothing reaches the waiters in process.
     let runner = service(&store).function("hold", door.clone(), hold);
     let runner = runner.configure(|config| config.concurrency = 300).start().await.expect("starts");
-    let waiter = service(&store).without_workers().start().await.expect("starts");
+    let counting = Counting::around(&store);
+    let counted: Arc<dyn Store> = counting.clone();
+    let waiter = service(&counted).without_workers().start().await.expect("starts");
     let ctx = tenant(1);
-    let waits = (0..200usize).map(|n| {
-        let (waiter, ctx) = (waiter.clone(), ctx.clone());
-        tokio::spawn(async move {
-            let job = waiter.submit_named(&ctx, "hold", &n, SubmitOptions::new()).await.expect("accepted");
-            waiter.wait_for::<usize>(&ctx, job.id, SOON).await
-        })
-    });
-    let waits: Vec<_> = waits.collect();
-    until("all to run", || async { door.waiting.get() == 200 }).await;
-    door.open();
-    for (n, wait) in waits.into_iter().enumerate() {
-        assert_eq!(wait.await.expect("no panic").expect("succeeds"), n);
+    let submit = |n| {
+        let (waiter, ctx) = (&waiter, &ctx);
+        async move { waiter.submit_named(ctx, "hold", &n, SubmitOptions::new()).await.expect("accepted").id }
+    };
+    let ids = futures_util::future::join_all((0..WAITERS).map(submit)).await;
+    until("all to run", || async { door.waiting.get() == WAITERS }).await;
+
+    counting.hold_back("get");
+    let began = Instant::now();
+    let before = counting.calls("get");
+    let mut waits: Vec<_> = ids.iter().map(|id| Box::pin(waiter.wait_for::<usize>(&ctx, *id, SOON))).collect();
+    begin_all(&mut waits).await;
+    counting.let_go("get");
+    let end_them = async {
+        until("some looks at running jobs", || async { counting.calls("get") > before + 5 }).await;
+        door.open();
+    };
+    let (answers, ()) = tokio::join!(futures_util::future::join_all(waits), end_them);
+    for (n, answer) in answers.into_iter().enumerate() {
+        assert_eq!(answer.expect("succeeds"), n);
     }
+    // One look for all in each pause, and two for the look-up with which each wait begins.
+    let looks = counting.calls("get") - before;
+    let pauses = began.elapsed().as_millis() / LOOK_EVERY.as_millis();
+    assert!(looks as u128 <= pauses + 4, "{looks} looks of {WAITERS} waiters in {pauses} pauses");
     waiter.shutdown().await;
     runner.shutdown().await;
 }

@@ -116,3 +116,25 @@ pub(super) async fn a_setting_is_set_once(rig: Rig) {
     let rig = rig.restart().await;
     assert_eq!(rig.store().setting("cookie").await.expect("reads"), Some(kept));
 }
+
+/// API-3: a value that is kept for a time is replaced, listed by its prefix, and gone when the time is over.
+pub(super) async fn a_setting_is_kept_for_its_time(rig: Rig) {
+    let store = rig.store();
+    let long = Duration::from_secs(3_600);
+    store.put_setting("a.1", "one", long).await.expect("kept");
+    store.put_setting("a.2", "two", long).await.expect("kept");
+    store.put_setting("a.2", "two again", long).await.expect("kept");
+    store.put_setting("b%_'", "other", long).await.expect("kept");
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(store.settings("a.", 10).await.expect("lists"), [pair("a.2", "two again"), pair("a.1", "one")]);
+    assert_eq!(store.settings("a.", 1).await.expect("lists"), [pair("a.2", "two again")]);
+    assert_eq!(store.settings("b%", 10).await.expect("lists"), [pair("b%_'", "other")]);
+    assert_eq!(store.settings("%", 10).await.expect("lists"), []);
+    assert_eq!(store.set_setting_if_absent("a.1", "late").await.expect("answers"), "one");
+    store.put_setting("a.2", "short", Duration::ZERO).await.expect("kept");
+    assert_eq!(store.setting("a.2").await.expect("reads"), None, "its time is over");
+    assert_eq!(store.settings("a.", 10).await.expect("lists"), [pair("a.1", "one")]);
+    assert_eq!(store.set_setting_if_absent("a.2", "for good").await.expect("answers"), "for good");
+    assert_eq!(store.setting("a.2").await.expect("reads").as_deref(), Some("for good"));
+    assert_eq!(store.settings("a.", 10).await.expect("lists"), [pair("a.1", "one")], "only what is kept for a time");
+}

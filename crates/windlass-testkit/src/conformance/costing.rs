@@ -6,14 +6,14 @@ use windlass_core::{ClaimedJob, Cost, JobId, Scope, Status, Timestamp, UsageEven
 
 use super::rig::*;
 
-/// OPS-6, RUN-4: a cost is recorded exactly if its finish is accepted, whatever becomes of the job.
+/// OPS-6, OPS-14, RUN-4: a cost is recorded exactly if its finish is accepted, whatever becomes of the job.
 pub(super) async fn a_cost_is_recorded_with_its_finish(rig: Rig) {
     let since = rig.now().await;
     let plain = rig.running(rig.job()).await;
     let costly = costed(&plain, succeed(), 3, 5);
     assert_eq!(rig.finish_as(rig.node, costly.clone()).await, Finished::Accepted(Status::Succeeded));
     assert_eq!(rig.finish_as(rig.node, costly).await, Finished::Fenced, "and only once");
-    rig.ended(rig.job(), succeed()).await;
+    let free = rig.ended(rig.job(), succeed()).await;
     assert_eq!(sums(&rig, EVERYONE, since).await, [(HANDLER.into(), 1, 3, 5)], "who says nothing costs nothing");
 
     let failing = rig.running(rig.job()).await;
@@ -30,6 +30,11 @@ pub(super) async fn a_cost_is_recorded_with_its_finish(rig: Rig) {
     let released = rig.running(rig.job()).await;
     rig.finish_as(rig.node, costed(&released, Transition::Release, 1, 0)).await;
     assert_eq!(sums(&rig, EVERYONE, since).await, [(HANDLER.into(), 3, 22, 6)]);
+    // OPS-14: each job shows its own.
+    for (job, cents, units) in [(&plain, 3, 5), (&failing, 20, 1), (&canceled, -2, 0), (&released, 1, 0)] {
+        assert_eq!(rig.record(job.id).await.cost, Some(Cost { cents, units }), "job {}", job.id);
+    }
+    assert_eq!(rig.record(free).await.cost, None);
     let costs: Vec<(JobId, i64)> = events(&rig, EVERYONE, 0).await.iter().map(|e| (e.job, e.cents)).collect();
     let expected = [(plain.id, 3), (failing.id, 10), (failing.id, 10), (canceled.id, -2), (released.id, 1)];
     assert_eq!(costs, expected);
@@ -78,7 +83,7 @@ pub(super) async fn usage_keeps_to_its_scope(rig: Rig) {
     assert_eq!(events(&rig, Scope::Tenant(B), 0).await.len(), 1);
 }
 
-/// OPS-6, OPS-5: an operator records a cost of a job in any status, and the audit log says so.
+/// OPS-6, OPS-5, OPS-14: an operator records a cost of a job in any status, and the audit log says so.
 pub(super) async fn an_operators_cost_is_audited(rig: Rig) {
     let since = rig.now().await;
     let ended = rig.ended(rig.job(), succeed()).await;
@@ -91,6 +96,8 @@ pub(super) async fn an_operators_cost_is_audited(rig: Rig) {
     assert!(!record(Scope::Tenant(B), waiting, Cost::new(1, 1)).await);
     assert!(!record(EVERYONE, rig.job().id(), Cost::new(1, 1)).await);
     assert_eq!(sums(&rig, EVERYONE, since).await, [(HANDLER.into(), 0, 7, -4)], "no job has ended with a cost");
+    assert_eq!(rig.record(ended).await.cost, Some(Cost { cents: 7, units: 0 }));
+    assert_eq!(rig.record(waiting).await.cost, Some(Cost { cents: 0, units: -4 }));
     let audit = rig.audit(Scope::Tenant(A), "COST_RECORDED").await;
     assert_eq!(audit.len(), 2);
     assert_eq!((audit[1].actor.as_str(), audit[1].detail.as_deref()), ("ann", Some("7 cents, 0 units")));

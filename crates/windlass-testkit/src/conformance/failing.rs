@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use windlass_core::store::{CancelReply, Finish, Finished, ReplayReply, Transition, suspect_queue};
-use windlass_core::{Callback, JobError, JobFilter, Scope, Status};
+use windlass_core::store::{CancelReply, Error, Finish, Finished, ReplayReply, ReplayedAs, Transition, suspect_queue};
+use windlass_core::{Callback, JobError, JobFilter, JobId, Quota, Scope, Status, notes};
 
 use super::rig::*;
 
@@ -70,7 +70,7 @@ pub(super) async fn the_history_has_every_attempt_with_its_node_times_and_error(
     let job = rig.claim_one().await;
     rig.advance(Duration::from_millis(20)).await;
     let last = JobError::terminal("validation", "third");
-    let over = Transition::DeadLetter { reason: "validation".into(), error: last.clone() };
+    let over = Transition::DeadLetter { failed: 3, reason: "validation".into(), error: last.clone(), keep: None };
     rig.finish_as(rig.node, Finish { ran, ..finish(&job, over) }).await;
 
     let history = rig.history(id).await;
@@ -99,7 +99,7 @@ pub(super) async fn the_history_tells_of_lost_nodes_and_running_attempts(rig: Ri
     assert_eq!((last.status, last.attempt, last.node), (Status::Pending, 1, Some(rig.node)));
     assert_eq!(last.error.expect("the attempt ended badly").code, "node_unavailable");
 
-    let queue = suspect_queue(QUEUE);
+    let queue = suspect_queue(QUEUE, 1);
     let again = rig.claim_from(other, &[&queue], 5).await.remove(0);
     rig.finish_as(other, finish(&again, Transition::Snooze { delay: SOON })).await;
     let last = rig.history(job.id).await.pop().expect("there is a history");
@@ -130,7 +130,8 @@ pub(super) async fn an_error_reads_back_whole(rig: Rig) {
     let in_history = rig.history(job.id).await.into_iter().find_map(|entry| entry.error);
     assert_eq!(in_history, Some(error.clone()));
     let job = rig.running(rig.job()).await;
-    rig.end(&job, Transition::DeadLetter { reason: "max_retries".into(), error: error.clone() }).await;
+    rig.end(&job, Transition::DeadLetter { failed: 1, reason: "max_retries".into(), error: error.clone(), keep: None })
+        .await;
     let record = rig.record(job.id).await;
     assert_eq!((record.error, record.reason.as_deref()), (Some(error), Some("max_retries")));
 }
@@ -178,16 +179,47 @@ pub(super) async fn a_dead_letter_is_kept_until_replayed_or_purged(rig: Rig) {
     assert!(!rig.store().purge(Scope::Tenant(A), letter, "operator").await.expect("purge"), "once");
 }
 
+/// OPS-13: a dead letter with a time of its own is gone when that is over, like other ended jobs: from lists and counts at
+/// once, and cleaned. Its audit entry stays. A replay in place ends its time.
+pub(super) async fn a_dead_letter_may_have_a_time_to_live(rig: Rig) {
+    let keep = |time| Transition::DeadLetter {
+        failed: 1,
+        reason: "validation".into(),
+        error: JobError::terminal("validation", "it is over"),
+        keep: Some(time),
+    };
+    let brief = rig.ended(rig.job(), keep(SOON)).await;
+    let replayed = rig.ended(rig.job(), keep(SOON)).await;
+    rig.store().replay(EVERYONE, replayed, "op").await.expect("replays");
+    let again = rig.claim(1).await.remove(0);
+    assert_eq!(again.id, replayed);
+    let long = rig.ended(rig.job(), keep(HOUR)).await;
+    let canceled = rig.running(rig.job()).await;
+    assert_eq!(rig.cancel(canceled.id).await, CancelReply::Requested);
+    assert_eq!(rig.end(&canceled, keep(SOON)).await, Status::Canceled);
+    rig.advance(PAST_SOON).await;
+    assert!(!rig.exists(brief).await, "its time is over");
+    assert!(rig.exists(canceled.id).await, "it ended as another: it is kept as long as it asks");
+    assert_eq!(rig.list(JobFilter::all().status(Status::DeadLettered)).await, [long]);
+    let counts = async || rig.store().counts(EVERYONE).await.expect("counts").get(Status::DeadLettered);
+    assert_eq!(counts().await, 1);
+    assert_eq!(rig.clean().await, 1);
+    assert_eq!(counts().await, 1);
+    assert_eq!(rig.record(replayed).await.status, Status::Running);
+    let audited: Vec<_> = rig.audit(EVERYONE, "JOB_FAILED").await.into_iter().map(|entry| entry.target).collect();
+    assert!(audited.contains(&brief.to_string()), "{audited:?}");
+}
+
 /// ERR-4: a replay in place is the same job, with its id and input, with no failures and no lost nodes counted.
 pub(super) async fn a_replay_in_place_starts_the_job_anew(rig: Rig) {
     let job = rig.running(rig.job().with(|job| job.payload = payload("[7]"))).await;
     let other = rig.another_node().await;
     rig.lose_node(&[other]).await;
-    let again = rig.claim_from(other, &[&suspect_queue(QUEUE)], 5).await.remove(0);
+    let again = rig.claim_from(other, &[&suspect_queue(QUEUE, 1)], 5).await.remove(0);
     rig.finish_as(other, finish(&again, retry(1, SOON))).await;
     rig.advance(PAST_SOON).await;
     rig.promote().await;
-    let again = rig.claim_from(other, &[&suspect_queue(QUEUE)], 5).await.remove(0);
+    let again = rig.claim_from(other, &[&suspect_queue(QUEUE, 1)], 5).await.remove(0);
     assert_eq!(again.attempt(), 3);
     rig.finish_as(other, finish(&again, dead("max_retries"))).await;
     assert_eq!(rig.record(job.id).await.attempt, 3);
@@ -212,13 +244,14 @@ pub(super) async fn only_dead_letters_can_be_replayed(rig: Rig) {
     let store = rig.store();
     for (id, status) in [(done, Status::Succeeded), (running.id, Status::Running), (waiting, Status::Scheduled)] {
         assert_eq!(store.replay(EVERYONE, id, "op").await.expect("replay"), ReplayReply::NotDead(status));
-        assert!(!store.mark_replayed(EVERYONE, id, "op", done, HOUR).await.expect("mark_replayed"));
+        assert_eq!(rig.replay_as(EVERYONE, id, HOUR).await, ReplayedAs::NotDead(status));
         assert_eq!(rig.status(id).await, status);
     }
     let unknown = rig.job().id();
     assert_eq!(store.replay(EVERYONE, unknown, "op").await.expect("replay"), ReplayReply::NotFound);
-    assert!(!store.mark_replayed(EVERYONE, unknown, "op", done, HOUR).await.expect("mark_replayed"));
+    assert_eq!(rig.replay_as(EVERYONE, unknown, HOUR).await, ReplayedAs::NotFound);
     assert!(rig.claim(5).await.is_empty());
+    assert_eq!(rig.list(JobFilter::all()).await.len(), 3, "nothing was stored");
 }
 
 /// ERR-4: a bulk replay that is sent twice runs each job once.
@@ -238,9 +271,9 @@ pub(super) async fn of_replays_at_once_one_counts(rig: Rig) {
 pub(super) async fn a_letter_replayed_as_another_job_is_marked_and_kept_a_while(rig: Rig) {
     let letter = rig.ended(rig.job().key("k"), dead("validation")).await;
     let other = rig.ended(rig.job(), dead("validation")).await;
-    let replay = rig.submit(rig.job().queue("later").with(|job| job.spec.parent = Some(letter))).await;
     let before = rig.now().await;
-    assert!(rig.store().mark_replayed(Scope::Tenant(A), letter, "op", replay, A_WHILE).await.expect("mark_replayed"));
+    let ReplayedAs::New(replay) = rig.replay_as(Scope::Tenant(A), letter, A_WHILE).await else { panic!("replayed") };
+    assert_eq!(rig.record(replay).await.spec.parent, Some(letter));
     let replayed = rig.record(letter).await.replayed.expect("marked");
     assert_eq!((replayed.by.as_str(), replayed.as_job), ("op", replay));
     assert!(replayed.at >= before);
@@ -257,6 +290,40 @@ pub(super) async fn a_letter_replayed_as_another_job_is_marked_and_kept_a_while(
     assert_eq!(rig.clean().await, 1);
     assert!(rig.exists(other).await && rig.exists(replay).await);
     assert!(!rig.try_submit(rig.job().key("k")).await.duplicate, "its key is free");
+}
+
+/// ERR-9: a dead letter is replayed as another job once, however many ask, and all get that job's id.
+pub(super) async fn a_letter_is_replayed_as_another_job_once(rig: Rig) {
+    let letter = rig.ended(rig.job(), dead("validation")).await;
+    let replies = at_once(8, |_| {
+        let rig = rig.clone();
+        async move { rig.replay_as(EVERYONE, letter, HOUR).await }
+    })
+    .await;
+    let new = |reply: &ReplayedAs| match reply {
+        ReplayedAs::New(id) => Some(*id),
+        _ => None,
+    };
+    let made: Vec<JobId> = replies.iter().filter_map(new).collect();
+    assert_eq!(made.len(), 1, "{replies:?}");
+    assert!(replies.iter().all(|reply| [ReplayedAs::New(made[0]), ReplayedAs::Before(made[0])].contains(reply)));
+    assert_eq!(rig.replay_as(EVERYONE, letter, HOUR).await, ReplayedAs::Before(made[0]), "also later");
+    assert_eq!(rig.list(JobFilter::all()).await.len(), 2, "the letter and one job");
+    assert_eq!(rig.audit(EVERYONE, "JOB_REPLAYED").await.len(), 1);
+    assert_eq!(rig.claim_from(rig.node, &["later"], 9).await.len(), 1);
+}
+
+/// ERR-9, BEY-8: a replay that a quota refuses leaves the dead letter as it was.
+pub(super) async fn a_refused_replay_as_another_job_marks_nothing(rig: Rig) {
+    let letter = rig.ended(rig.job(), dead("validation")).await;
+    let mut quota = Quota::default();
+    quota.queued = Some(0);
+    rig.store().set_quota(Some(A), Some(&quota), "op").await.expect("set");
+    let replay = rig.store().replay_as(EVERYONE, letter, "op", rig.job().0, HOUR).await;
+    assert!(matches!(replay, Err(Error::QuotaExceeded(_))), "{replay:?}");
+    assert_eq!(rig.record(letter).await.replayed, None);
+    rig.store().set_quota(Some(A), None, "op").await.expect("cleared");
+    assert!(matches!(rig.replay_as(EVERYONE, letter, HOUR).await, ReplayedAs::New(_)));
 }
 
 /// ERR-4: a purge never removes work that is not over.
@@ -372,4 +439,31 @@ pub(super) async fn a_discarded_job_ends_as_canceled(rig: Rig) {
     assert!(rig.list(JobFilter::all().status(Status::DeadLettered)).await.is_empty());
     rig.advance(PAST_A_WHILE).await;
     assert!(!rig.exists(job.id).await, "kept as long as the transition said");
+}
+
+/// ERR-1, ERR-4: the last failure of a dead letter is counted like those before it, as the transition says.
+pub(super) async fn a_dead_letter_has_as_many_failures_as_its_last_attempt_says(rig: Rig) {
+    let job = rig.running(rig.job()).await;
+    rig.end(&job, retry(1, SOON)).await;
+    rig.advance(PAST_SOON).await;
+    rig.promote().await;
+    let again = rig.claim_one().await;
+    rig.end(&again, dead_after(2, "max_retries")).await;
+    let record = rig.record(job.id).await;
+    assert_eq!((record.attempt, record.failed), (2, 2));
+    // One that is turned away before its attempt has not failed again.
+    let late = rig.ended(rig.job(), dead_after(0, "timeout")).await;
+    let record = rig.record(late).await;
+    assert_eq!((record.attempt, record.failed), (1, 0));
+}
+
+/// RUN-5, ERR-3: jobs of lost nodes fail with one and the same error, whichever node it was.
+pub(super) async fn a_lost_node_is_the_same_error_whichever_it_was(rig: Rig) {
+    let job = rig.running(rig.job()).await;
+    let other = rig.another_node().await;
+    rig.lose_node(&[other]).await;
+    let mut error = rig.history(job.id).await.into_iter().find_map(|entry| entry.error).expect("its node was lost");
+    // The details tell of this loss alone; failures are grouped by the rest.
+    error.details = None;
+    assert_eq!(error, notes::node_lost());
 }

@@ -1,6 +1,6 @@
-//! Cases of status events, webhooks and leads: OPS-8.
+//! Cases of status events and webhooks: OPS-8.
 
-use windlass_core::store::{CancelReply, FeedAsk, FeedRow, Lead, ReplayReply, Transition, WebhookRecord};
+use windlass_core::store::{CancelReply, FeedAsk, FeedRow, ReplayReply, Transition, WebhookRecord};
 use windlass_core::{JobId, Scope, Status, TenantId, Webhook};
 
 use super::Rig;
@@ -136,7 +136,7 @@ pub(super) async fn webhooks_are_kept_in_their_scope(rig: Rig) {
     let store = rig.store();
     let mut of_a = hook("a1", A);
     let kept = store.add_webhook(of_a.clone()).await.expect("kept");
-    of_a.webhook.created_at = kept.created_at;
+    (of_a.webhook.created_at, of_a.webhook.active_since) = (kept.created_at, kept.active_since);
     assert_eq!(kept, of_a.webhook);
     store.add_webhook(hook("b1", B)).await.expect("kept");
     assert!(store.add_webhook(hook("b1", A)).await.is_err(), "an id is one webhook's");
@@ -149,10 +149,17 @@ pub(super) async fn webhooks_are_kept_in_their_scope(rig: Rig) {
     assert!(store.survey(LEASE, &[]).await.expect("looks").webhooks);
 
     assert!(!store.pause_webhook(Scope::Tenant(B), "a1", true, "eve").await.expect("answers"));
-    for paused in [true, true, false] {
+    let mut since = vec![kept.active_since];
+    for paused in [true, true, false, false] {
+        rig.advance(SOON).await;
         assert!(store.pause_webhook(Scope::Tenant(A), "a1", paused, "bob").await.expect("answers"));
-        assert_eq!(store.webhooks(Scope::Tenant(A)).await.expect("lists")[0].webhook.paused, paused);
+        let hook = store.webhooks(Scope::Tenant(A)).await.expect("lists").remove(0).webhook;
+        assert_eq!((hook.paused, hook.created_at), (paused, kept.created_at));
+        since.push(hook.active_since);
     }
+    assert!(kept.active_since >= kept.created_at);
+    assert_eq!((since[1], since[2], since[4]), (since[0], since[0], since[3]), "only a resume moves it");
+    assert!(since[3] > since[0], "told of nothing that happened while it was paused");
     assert!(!store.remove_webhook(Scope::Tenant(B), "a1", "eve").await.expect("answers"));
     assert!(store.remove_webhook(Scope::Tenant(A), "a1", "bob").await.expect("removes"));
     assert!(!store.remove_webhook(Scope::Tenant(A), "a1", "bob").await.expect("is gone"));
@@ -167,22 +174,4 @@ pub(super) async fn webhooks_are_kept_in_their_scope(rig: Rig) {
     assert_eq!(rig.store().webhooks(EVERYONE).await.expect("lists").len(), 1);
     rig.store().remove_webhook(EVERYONE, "b1", "op").await.expect("removes");
     assert!(!rig.store().survey(LEASE, &[]).await.expect("looks").webhooks);
-}
-
-/// OPS-8: one node at a time has a lead; who takes it over begins a term, and what the one before still writes is refused.
-pub(super) async fn a_lead_has_one_holder_and_its_cursor_stays(rig: Rig) {
-    let store = rig.store();
-    let (one, two) = (rig.node, rig.another_node().await);
-    assert_eq!(store.lead("x", one, SOON).await.expect("answers"), Some(Lead { term: 1, cursor: None }));
-    assert_eq!(store.lead("x", two, SOON).await.expect("answers"), None);
-    assert_eq!(store.lead("y", two, SOON).await.expect("answers"), Some(Lead { term: 1, cursor: None }));
-    assert!(store.advance_lead("x", 1, 7).await.expect("kept"));
-    assert_eq!(store.lead("x", one, SOON).await.expect("renewed"), Some(Lead { term: 1, cursor: Some(7) }));
-    rig.advance(PAST_SOON).await;
-    assert_eq!(store.lead("x", two, HOUR).await.expect("taken over"), Some(Lead { term: 2, cursor: Some(7) }));
-    assert!(!store.advance_lead("x", 1, 9).await.expect("refused"), "its term is over");
-    assert_eq!(store.lead("x", one, HOUR).await.expect("answers"), None);
-    assert!(store.advance_lead("x", 2, 8).await.expect("kept"));
-    assert!(!store.advance_lead("no such lead", 1, 1).await.expect("answers"));
-    assert_eq!(store.lead("x", two, HOUR).await.expect("renewed"), Some(Lead { term: 2, cursor: Some(8) }));
 }

@@ -1,8 +1,10 @@
 //! What a store promises about filters: that they mean the same in every store, how many jobs pass, and which jobs are
 //! failing. Run by every store through `conformance_tests!`.
 
+use std::time::Duration;
+
 use windlass_core::failures::Failing;
-use windlass_core::store::Transition;
+use windlass_core::store::{ReplayedAs, Transition};
 use windlass_core::{JobError, JobFilter, JobId, JobRecord, Page, Priority, Scope, Signature, Status, Timestamp};
 
 use super::rig::*;
@@ -17,7 +19,7 @@ fn error(code: &str, message: &str, signature: Option<Signature>) -> JobError {
 }
 
 fn letter(error: JobError) -> Transition {
-    Transition::DeadLetter { reason: error.code.clone(), error }
+    Transition::DeadLetter { failed: 1, reason: error.code.clone(), error, keep: None }
 }
 
 fn retried(error: JobError) -> Transition {
@@ -75,7 +77,11 @@ async fn a_mixture(rig: &Rig) -> Vec<JobId> {
     all.push(replayed);
     // Replayed as another job.
     let marked = rig.ended(rig.job().queue("m"), letter(error("smtp", "time out", Some(SEVEN)))).await;
-    rig.store().mark_replayed(EVERYONE, marked, "operator", replayed, HOUR).await.expect("marks");
+    let brief = rig.job().queue("later").with(|job| job.spec.retention = Some(std::time::Duration::ZERO));
+    let replayed = rig.store().replay_as(EVERYONE, marked, "operator", brief.0, HOUR).await.expect("replays");
+    let ReplayedAs::New(instead) = replayed else { panic!("it is a dead letter") };
+    // The case is about the letter: what took its place ends, and is gone at once.
+    rig.cancel(instead).await;
     all.push(marked);
     let later = [
         rig.job().ordered("order-7").after(HOUR).priority(Priority(-1)),
@@ -140,12 +146,45 @@ const FILTERS: &[(&str, usize)] = &[
     ("tag:\"it's \\\"odd\\\"\" status:running", 1),
     ("handler:mail.send error:out tenant:00000000-0000-0000-0000-00000000000a", 1),
     ("status:pending,running,blocked,scheduled,retrying", 10),
+    ("-status:dead", 14),
+    ("-status:dead,succeeded", 11),
+    ("status:dead,retrying -status:dead", 2),
+    ("status:dead -signature:0000000000000007", 2),
+    ("handler:mail.*", 2),
+    ("handler:\"mail.*\"", 0),
+    ("-handler:mail.*", 17),
+    ("-handler:mail.send -tag:a", 16),
+    ("queue:slo*", 1),
+    ("key:*", 4),
+    ("-key:*", 15),
+    ("key:order-*", 2),
+    ("tag:*", 5),
+    ("-tag:*", 14),
+    ("-tag:a", 18),
+    ("tag:over*", 1),
+    ("tag:\"it's \"*", 1),
+    ("tenant:root", 0),
+    ("-tenant:root", 19),
+    ("-tenant:00000000-0000-0000-0000-00000000000b", 17),
+    ("-error:\"time out\"", 13),
+    ("-error:smtp status:dead", 2),
+    ("-signature:0000000000000007", 13),
+    ("-replayed:no", 1),
+    ("-priority:high", 18),
+    ("-input.user.id:42", 17),
+    ("input.user.id:42 -input.user.name:Ann", 1),
+    ("-correlation:*", 19),
+    ("attempt>1", 1),
+    ("attempt>0 attempt<2", 12),
+    ("attempt:0", 6),
+    ("ended>2000-01-01", 9),
+    ("ended<2000-01-01", 0),
 ];
 
 /// BEY-6, OPS-1: a filter means the same in every store, and its count is how many pass.
 pub(super) async fn a_filter_means_the_same_everywhere(rig: Rig) {
     a_mixture(&rig).await;
-    let all = rig.store().list(EVERYONE, &JobFilter::all(), Page::first(Page::MAX)).await.expect("list");
+    let all = rig.store().find(EVERYONE, &JobFilter::all(), Page::first(Page::MAX), None).await.expect("list").jobs;
     for (text, passing) in FILTERS {
         let filter = JobFilter::parse(text, Timestamp::default()).expect(text);
         let mut expected = Vec::new();
@@ -191,29 +230,78 @@ fn sub(ids: &[JobId], offset: usize, limit: usize) -> Vec<JobId> {
 /// BEY-6, OPS-1: however few candidates a search looks at, page after page finds each job once, newest first, and ends.
 pub(super) async fn a_search_finds_everything_page_by_page(rig: Rig) {
     a_mixture(&rig).await;
-    let all = rig.store().list(EVERYONE, &JobFilter::all(), Page::first(Page::MAX)).await.expect("list");
+    let all = rig.store().find(EVERYONE, &JobFilter::all(), Page::first(Page::MAX), None).await.expect("list").jobs;
     let recent = format!("created>{}", all[8].created_at);
     let texts = FILTERS.iter().map(|(text, _)| *text).chain([recent.as_str(), "created<1h"]);
     for text in texts {
         let filter = JobFilter::parse(text, rig.now().await).expect(text);
         for scope in [EVERYONE, Scope::Tenant(A)] {
-            let expected = rig.store().list(scope, &filter, Page::first(Page::MAX)).await.expect("list");
-            for (limit, look_at) in [(2, 3), (5, 1), (Page::MAX, 4), (1, 1_000)] {
+            let expected = rig.store().find(scope, &filter, Page::first(Page::MAX), None).await.expect("list").jobs;
+            for (limit, look_at) in [(2, Some(3)), (5, Some(1)), (Page::MAX, Some(4)), (1, Some(1_000)), (2, None)] {
                 let mut found = Vec::new();
                 let mut page = Page::first(limit);
                 for pages in 0.. {
                     assert!(pages <= all.len() + 1, "{text}: it ends");
-                    let part = rig.store().search(scope, &filter, page, look_at).await.expect("search");
+                    let part = rig.store().find(scope, &filter, page, look_at).await.expect("search");
                     assert!(part.jobs.len() <= limit);
                     found.extend(part.jobs);
                     let Some(next) = part.next else { break };
                     assert!(page.before.is_none_or(|before| next < before), "{text}: it goes on");
                     page = page.after(next);
                 }
-                assert_eq!(found, expected, "{text}: {limit} of {look_at}");
+                assert_eq!(found, expected, "{text}: {limit} of {look_at:?}");
             }
         }
     }
+}
+
+/// BEY-6, OPS-1: how long jobs ran and waited is compared in every store as the record tells it, to the microsecond; and a
+/// job is found by its id at once, however many are newer.
+pub(super) async fn times_and_ids_are_asked_alike(rig: Rig) {
+    a_mixture(&rig).await;
+    rig.advance(SOON).await;
+    let (now, all) = (rig.now().await, JobFilter::all());
+    let records = rig.store().find(EVERYONE, &all, Page::first(Page::MAX), None).await.expect("list").jobs;
+    let check = async |text: String| -> usize {
+        let filter = JobFilter::parse(&text, now).expect(&text);
+        let expected: Vec<JobId> =
+            records.iter().filter(|record| filter.matches(record)).map(|record| record.id).collect();
+        assert_eq!(rig.list(filter).await, expected, "{text}");
+        expected.len()
+    };
+    let micros = |took: Option<Duration>| took.map(|took| took.as_micros());
+    let mut passed = 0;
+    for record in &records {
+        for (name, took) in [("ran", micros(record.ran(now))), ("waited", micros(record.waited(now)))] {
+            for sign in [">", "<"] {
+                if let Some(took) = took {
+                    passed += check(format!("{name}{sign}{took}us")).await;
+                    passed += check(format!("status:dead,running,pending {name}{sign}{took}us")).await;
+                }
+            }
+        }
+        if let Some(ended) = record.finished_at {
+            passed += check(format!("ended>{ended}")).await;
+            passed += check(format!("ended<{ended} -status:dead")).await;
+        }
+    }
+    assert!(passed > 50, "{passed}: the comparisons tell jobs apart");
+    assert!(check("ran>0us status:running".into()).await == 1, "what runs is measured up to now");
+    assert!(check("waited>0us status:pending".into()).await > 2, "so is what waits");
+
+    let oldest = records.last().expect("jobs").id;
+    for scope in [EVERYONE, Scope::Tenant(A)] {
+        for text in [format!("id:{oldest}"), format!("id:{oldest} status:dead")] {
+            let filter = JobFilter::parse(&text, now).expect("a filter");
+            let found = rig.store().find(scope, &filter, Page::first(10), Some(1)).await.expect("search");
+            assert_eq!(found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [oldest], "{text}");
+            assert_eq!(found.next, None, "{text}: there is nothing to go on to");
+        }
+    }
+    let foreign = JobFilter::parse(&format!("id:{oldest}"), now).expect("a filter");
+    let found = rig.store().find(Scope::Tenant(B), &foreign, Page::first(10), Some(1)).await.expect("search");
+    assert!(found.jobs.is_empty() && found.next.is_none(), "another tenant's id finds nothing");
+    assert_eq!(check(format!("-id:{oldest}")).await, records.len() - 1);
 }
 
 /// BEY-6, SEC-1: a filter by tenant never widens the scope of the caller.
@@ -221,7 +309,7 @@ pub(super) async fn a_filter_by_tenant_does_not_widen_the_scope(rig: Rig) {
     let own = rig.submit(rig.job()).await;
     let theirs = rig.submit(rig.job().tenant(B)).await;
     let list = async |scope: Scope, filter: JobFilter| {
-        let records = rig.store().list(scope, &filter, Page::default()).await.expect("list");
+        let records = rig.store().find(scope, &filter, Page::default(), None).await.expect("list").jobs;
         let counted = rig.store().count(scope, &filter, 10).await.expect("count");
         assert_eq!(counted, records.len() as u64);
         records.iter().map(|record| record.id).collect::<Vec<_>>()
@@ -252,7 +340,7 @@ pub(super) async fn failing_jobs_are_told_with_their_signatures(rig: Rig) {
         failing.sort_by_key(|failing| std::cmp::Reverse(failing.job));
         failing
     };
-    let records = rig.store().list(EVERYONE, &JobFilter::all(), Page::first(Page::MAX)).await.expect("list");
+    let records = rig.store().find(EVERYONE, &JobFilter::all(), Page::first(Page::MAX), None).await.expect("list").jobs;
     let fails = |record: &&JobRecord| match record.status {
         Status::DeadLettered => record.replayed.is_none(),
         status => status == Status::Retrying,

@@ -1,8 +1,8 @@
 //! What a store promises about the log lines of jobs (BEY-7): in order, under their fence, each once, the newest only.
 //! Run by every store through `conformance_tests!`.
 
-use windlass_core::store::{LogReport, NewLine};
-use windlass_core::{ClaimedJob, JobId, LOG_LINES, LogLevel, LogLine, Scope};
+use windlass_core::store::{NewLine, Note, Noted, Transition};
+use windlass_core::{ClaimedJob, JobId, LOG_LINES, LogLevel, LogLine, Progress, Scope};
 
 use super::rig::*;
 
@@ -69,30 +69,62 @@ pub(super) async fn only_the_newest_lines_are_kept(rig: Rig) {
 pub(super) async fn lines_under_a_lost_lease_are_refused(rig: Rig) {
     let lost = rig.running(rig.job()).await;
     let other = rig.another_node().await;
-    assert_eq!(rig.store().add_logs(other, vec![report(&lost, 1..=1)]).await.expect("add_logs"), [false]);
+    assert_eq!(rig.store().note(other, vec![report(&lost, 1..=1)]).await.expect("noted"), [false]);
     rig.end(&lost, succeed()).await;
     let held = rig.running(rig.job()).await;
     let reports = vec![report(&lost, 1..=1), report(&held, 1..=2)];
-    assert_eq!(rig.store().add_logs(rig.node, reports).await.expect("add_logs"), [false, true]);
+    assert_eq!(rig.store().note(rig.node, reports).await.expect("noted"), [false, true]);
     assert!(lines(&rig, lost.id, 0).await.is_empty());
     assert_eq!(lines(&rig, held.id, 0).await.len(), 2);
-    assert!(rig.store().add_logs(rig.node, Vec::new()).await.expect("add_logs").is_empty());
+    assert!(rig.store().note(rig.node, Vec::new()).await.expect("noted").is_empty());
+}
+
+/// BEY-7, RUN-4, RUN-8, OPS-2: notes of all kinds go in one call, each judged by its own fence; of two of one kind about
+/// one job, the last counts.
+pub(super) async fn notes_of_all_kinds_are_kept_by_one_call(rig: Rig) {
+    let lost = rig.running(rig.job()).await;
+    rig.end(&lost, succeed()).await;
+    let (one, two) = (rig.running(rig.job()).await, rig.running(rig.job()).await);
+    let progress = |job: &ClaimedJob, sequence| Note {
+        fence: fence(job),
+        what: Noted::Progress(Progress { sequence, percent: 5.0, message: "m".into(), updated_at: job.created_at }),
+    };
+    let checkpoint = |job: &ClaimedJob, text| Note { fence: fence(job), what: Noted::Checkpoint(payload(text)) };
+    let notes = vec![
+        progress(&lost, 1),
+        checkpoint(&one, "1"),
+        report(&two, 1..=2),
+        progress(&one, 1),
+        checkpoint(&lost, "9"),
+        progress(&one, 2),
+        checkpoint(&one, "2"),
+        report(&one, 1..=1),
+        report(&lost, 1..=1),
+    ];
+    let kept = rig.store().note(rig.node, notes).await.expect("noted");
+    assert_eq!(kept, [false, true, true, true, false, true, true, true, false]);
+    assert_eq!(rig.record(one.id).await.progress.map(|progress| progress.sequence), Some(2));
+    assert_eq!((rig.record(two.id).await.progress, rig.record(lost.id).await.progress), (None, None));
+    let told = async |job: &ClaimedJob| lines(&rig, job.id, 0).await.len();
+    assert_eq!((told(&one).await, told(&two).await, told(&lost).await), (1, 2, 0));
+    rig.end(&one, Transition::Release).await;
+    assert_eq!(rig.claim_one().await.checkpoint, Some(payload("2")));
 }
 
 // ---- words of these cases
 
-fn report(job: &ClaimedJob, numbers: std::ops::RangeInclusive<u64>) -> LogReport {
+fn report(job: &ClaimedJob, numbers: std::ops::RangeInclusive<u64>) -> Note {
     let line = |number: u64| NewLine {
         number,
         at: job.created_at,
         level: if number == 2 { LogLevel::Warn } else { LogLevel::Info },
         message: format!("line {number}"),
     };
-    LogReport { fence: fence(job), attempt: job.attempt(), lines: numbers.map(line).collect() }
+    Note { fence: fence(job), what: Noted::Log { attempt: job.attempt(), lines: numbers.map(line).collect() } }
 }
 
 async fn say(rig: &Rig, job: &ClaimedJob, numbers: std::ops::RangeInclusive<u64>) -> bool {
-    rig.store().add_logs(rig.node, vec![report(job, numbers)]).await.expect("add_logs") == [true]
+    rig.store().note(rig.node, vec![report(job, numbers)]).await.expect("noted") == [true]
 }
 
 async fn lines(rig: &Rig, id: JobId, after: u64) -> Vec<LogLine> {

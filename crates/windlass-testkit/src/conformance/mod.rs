@@ -20,7 +20,10 @@ mod failing;
 mod feed;
 mod filtering;
 mod keys;
+mod leases;
+mod schedules;
 mod logging;
+pub mod looks;
 pub mod model;
 mod ordering;
 mod past;
@@ -172,6 +175,7 @@ suite! { $
         a_duplicate_key_answers_with_the_existing_job_and_stores_nothing ["SUB-6"]
         a_key_stays_taken_when_its_job_has_ended ["SUB-6"]
         the_same_key_of_another_tenant_or_handler_is_another_key ["SUB-6" "SEC-1"]
+        a_repeated_submit_of_the_same_id_is_a_duplicate ["SUB-1" "SUB-6"]
         a_key_twice_in_one_submit_is_one_job ["SUB-6" "SUB-4"]
         a_purged_job_frees_its_key ["SUB-6"]
         a_job_past_its_retention_frees_its_key ["SUB-6" "OPS-7"]
@@ -203,8 +207,10 @@ suite! { $
         of_two_finishes_at_once_one_is_accepted ["RUN-4"]
         a_lost_nodes_job_is_the_next_attempt_in_the_suspect_queue ["RUN-5"]
         recoveries_are_counted_and_a_suspect_stays_suspect ["RUN-5"]
+        a_loss_tells_who_may_have_been_the_cause ["RUN-5" "ERR-4"]
         a_dead_node_is_fenced_everywhere ["RUN-5" "RUN-4"]
         recovery_happens_once_however_many_nodes_ask ["RUN-5"]
+        only_a_node_that_was_seen_silent_is_declared_dead ["RUN-5"]
         a_finish_and_a_recovery_at_once_have_one_winner ["RUN-4" "RUN-5"]
         a_busy_store_loses_and_doubles_nothing ["RUN-4" "RUN-5" "ORD-4"]
         heartbeats_keep_a_long_job_where_it_is ["RUN-13"]
@@ -213,6 +219,7 @@ suite! { $
         released_jobs_keep_their_order ["RUN-10"]
         a_node_that_leaves_releases_what_it_holds ["RUN-10"]
         a_routed_job_waits_in_the_other_queue ["RUN-12"]
+        a_handler_is_served_until_its_last_node_is_gone ["ERR-10"]
         a_worker_outside_can_claim_and_report_by_hand ["OPS-10"]
         nodes_that_register_at_once_get_slots_of_their_own ["SUB-1" "CLU-10"]
         the_slot_of_a_gone_node_is_not_given_out_again_soon ["SUB-1" "CLU-10"]
@@ -227,6 +234,7 @@ suite! { $
         one_job_does_not_wait_for_another_tenants_bulk ["ORD-3"]
         one_job_does_not_wait_for_another_tenants_many_submits ["ORD-3"]
         a_tenant_that_comes_late_starts_where_service_is ["ORD-3"]
+        a_claim_for_one_tenant_leaves_the_others_their_turn ["OPS-10" "ORD-3"]
         an_ordering_key_runs_its_jobs_one_by_one_in_order ["ORD-4"]
         an_ordering_key_of_one_submit_keeps_its_order ["ORD-4" "SUB-4"]
         a_holder_keeps_its_key_through_retry_snooze_and_release ["ORD-4"]
@@ -248,15 +256,20 @@ suite! { $
         the_history_tells_of_lost_nodes_and_running_attempts ["ERR-3" "RUN-5"]
         an_error_reads_back_whole ["ERR-2"]
         dead_letters_are_listed_by_handler_reason_and_time ["ERR-4"]
+        a_dead_letter_may_have_a_time_to_live ["OPS-13"]
         a_dead_letter_is_kept_until_replayed_or_purged ["ERR-4" "OPS-7"]
         a_replay_in_place_starts_the_job_anew ["ERR-4"]
         only_dead_letters_can_be_replayed ["ERR-4"]
         of_replays_at_once_one_counts ["ERR-4"]
         a_letter_replayed_as_another_job_is_marked_and_kept_a_while ["ERR-4"]
+        a_letter_is_replayed_as_another_job_once ["ERR-9"]
+        a_refused_replay_as_another_job_marks_nothing ["ERR-9" "BEY-8"]
         only_ended_jobs_can_be_purged ["ERR-4"]
         a_follow_up_is_stored_with_the_finish_it_belongs_to ["ERR-5"]
         a_follow_up_of_a_refused_or_canceled_finish_is_not_stored ["ERR-5"]
         a_follow_up_respects_its_keys ["ERR-5" "SUB-6" "ORD-4"]
+        a_dead_letter_has_as_many_failures_as_its_last_attempt_says ["ERR-1" "ERR-4"]
+        a_lost_node_is_the_same_error_whichever_it_was ["RUN-5" "ERR-3"]
         a_snooze_costs_no_attempt ["ERR-7"]
         a_discarded_job_ends_as_canceled ["ERR-7"]
     ;
@@ -266,13 +279,16 @@ suite! { $
         a_list_is_newest_first_and_pages_by_keyset_while_jobs_arrive ["OPS-1"]
         a_list_pages_by_offset_and_keeps_its_limit ["OPS-1"]
         a_get_of_many_ids_answers_for_those_that_exist ["OPS-1"]
-        the_latest_progress_is_kept_and_fenced ["OPS-2"]
+        the_latest_progress_is_kept_and_fenced ["OPS-2" "RUN-16"]
         a_waiting_job_is_canceled_at_once_wherever_it_waits ["OPS-3"]
         a_canceled_job_of_a_bulk_is_never_claimed ["OPS-3" "SUB-4"]
         a_running_job_is_asked_to_cancel_and_never_succeeds ["OPS-3"]
         a_requested_cancel_wins_over_every_transition ["OPS-3"]
         a_requested_cancel_survives_a_lost_node ["OPS-3" "RUN-5"]
         a_requested_cancel_survives_a_node_that_leaves ["OPS-3" "RUN-10"]
+        a_canceled_job_whose_attempt_fails_is_kept_as_long_as_it_asks ["OPS-3" "OPS-7"]
+        notes_say_who_canceled_what_and_why ["OPS-3" "OPS-5"]
+        an_exhausted_job_is_audited_by_its_code ["OPS-5" "SEC-2"]
         a_cancel_of_an_ended_or_unknown_job_changes_nothing ["OPS-3"]
         a_cancel_and_a_finish_at_once_have_one_winner ["OPS-3"]
         a_cancel_and_a_claim_at_once_have_one_winner ["OPS-3"]
@@ -281,10 +297,12 @@ suite! { $
         a_resume_lets_go_only_what_it_paused ["OPS-4"]
         a_job_parked_after_the_pause_ended_is_let_go ["OPS-4"]
         pauses_and_waiting_jobs_survive_a_restart ["OPS-4" "OPS-3"]
-        steering_writes_the_audit_log ["OPS-5"]
+        steering_writes_the_audit_log ["OPS-5" "OPS-11"]
         the_audit_log_filters_and_keeps_to_its_scope ["OPS-5" "SEC-1"]
+        a_success_is_audited_where_it_is_asked_for ["OPS-11"]
         ended_jobs_disappear_when_their_time_is_over ["OPS-7"]
         cleaning_is_bounded_and_counts ["OPS-7"]
+        counts_are_what_the_lists_show ["OPS-1" "OPS-7" "API-8"]
         counts_are_right_after_a_mix_of_everything ["OPS-1" "API-8"]
         whereabouts_tell_why_a_job_is_not_running ["BEY-1"]
         a_survey_misses_nothing_there_is_to_do ["RUN-3" "RUN-5" "TIM-1" "OPS-4" "BEY-4"]
@@ -303,6 +321,7 @@ suite! { $
         a_filter_means_the_same_everywhere ["BEY-6" "OPS-1"]
         a_search_finds_everything_page_by_page ["BEY-6" "OPS-1"]
         a_filter_by_tenant_does_not_widen_the_scope ["BEY-6" "SEC-1"]
+        times_and_ids_are_asked_alike ["BEY-6" "OPS-1"]
         a_count_goes_up_to_its_cap ["BEY-6"]
         failing_jobs_are_told_with_their_signatures ["BEY-3"]
     ;
@@ -311,12 +330,13 @@ suite! { $
         a_repeated_report_of_lines_adds_nothing ["BEY-7"]
         only_the_newest_lines_are_kept ["BEY-7"]
         lines_under_a_lost_lease_are_refused ["BEY-7" "RUN-4"]
+        notes_of_all_kinds_are_kept_by_one_call ["BEY-7" "RUN-4" "RUN-8" "OPS-2"]
     ;
     costing:
-        a_cost_is_recorded_with_its_finish ["OPS-6" "RUN-4"]
+        a_cost_is_recorded_with_its_finish ["OPS-6" "OPS-14" "RUN-4"]
         costs_of_many_finishes_in_one_call ["OPS-6" "RUN-4"]
         usage_keeps_to_its_scope ["OPS-6" "SEC-1"]
-        an_operators_cost_is_audited ["OPS-6" "OPS-5"]
+        an_operators_cost_is_audited ["OPS-6" "OPS-5" "OPS-14"]
         a_reader_of_usage_events_misses_none ["OPS-6"]
     ;
     time:
@@ -328,6 +348,8 @@ suite! { $
         delays_count_from_the_stores_clock ["TIM-3"]
         waiting_jobs_expire_with_their_reason ["BEY-4"]
         a_job_that_has_started_does_not_expire ["BEY-4"]
+        a_job_that_was_turned_away_expires ["BEY-4"]
+        a_job_that_is_turned_away_late_expires ["BEY-4"]
     ;
     keys:
         data_keys_read_back_in_their_scope ["SEC-2" "SEC-1"]
@@ -355,6 +377,7 @@ suite! { $
         a_revoked_api_key_stays_revoked ["API-3" "OPS-5" "SEC-1"]
         the_last_use_of_an_api_key_moves_on ["API-3"]
         a_setting_is_set_once ["API-3"]
+        a_setting_is_kept_for_its_time ["API-3"]
     ;
     past:
         what_is_added_is_in_one_bucket_of_each_length ["API-6"]
@@ -363,7 +386,9 @@ suite! { $
         the_past_is_removed_when_its_time_is_over ["API-6"]
         jobs_are_counted_by_status_once_for_each_bucket ["API-6" "API-8"]
         a_backlog_tells_what_waits_and_runs_by_handler ["BEY-14" "SEC-1"]
+        blocked_jobs_are_part_of_the_backlog ["BEY-14" "OPS-4"]
         a_large_backlog_is_estimated ["BEY-14"]
+        a_handler_late_in_a_long_line_of_blocked_jobs_is_seen ["BEY-14"]
         vitals_tell_how_long_the_oldest_job_is_due ["API-8"]
         vitals_count_the_dead_letters_there_are ["API-6" "ERR-4"]
     ;
@@ -372,7 +397,21 @@ suite! { $
         every_change_of_status_leaves_an_event ["OPS-8"]
         status_events_are_read_on_from_a_sequence ["OPS-8"]
         webhooks_are_kept_in_their_scope ["OPS-8" "OPS-5" "SEC-1"]
-        a_lead_has_one_holder_and_its_cursor_stays ["OPS-8"]
+    ;
+    leases:
+        a_lease_has_one_holder_at_a_time ["OPS-8"]
+        of_many_that_want_a_lease_at_once_one_holds_it ["OPS-8"]
+        a_lease_that_ran_out_is_taken_over_under_a_higher_epoch ["OPS-8"]
+        a_lease_that_is_let_go_is_free_at_once ["OPS-8"]
+        the_holders_of_leases_are_listed_by_prefix ["OPS-8"]
+    ;
+    schedules:
+        schedules_are_kept_in_their_scope ["TIM-2"]
+        a_schedule_is_changed_in_the_version_that_is_meant ["TIM-2"]
+        due_schedules_are_found ["TIM-2"]
+        a_nominal_time_is_fired_once ["TIM-2"]
+        a_deposed_scheduler_fires_nothing ["TIM-2"]
+        nothing_fires_after_the_answer_of_a_pause ["TIM-2"]
     ;
 }
 
@@ -380,7 +419,7 @@ suite! { $
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 15] = [
+    const SOURCES: [&str; 17] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
@@ -396,6 +435,8 @@ mod tests {
         include_str!("access.rs"),
         include_str!("past.rs"),
         include_str!("feed.rs"),
+        include_str!("leases.rs"),
+        include_str!("schedules.rs"),
     ];
 
     /// The doc comment right above `pub(super) async fn name(`.

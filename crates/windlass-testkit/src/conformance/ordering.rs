@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use windlass_core::store::{CancelReply, ReplayReply, Transition, suspect_queue};
-use windlass_core::{Band, ClaimedJob, JobId, Priority, Start, Status};
+use windlass_core::store::{CancelReply, Claim, ReplayReply, Transition, suspect_queue};
+use windlass_core::{Band, ClaimedJob, JobId, Priority, Start, Status, TenantId};
 
 use super::rig::*;
 
@@ -83,6 +83,29 @@ pub(super) async fn one_job_does_not_wait_for_another_tenants_many_submits(rig: 
     let light = rig.submit(rig.job().tenant(B)).await;
     let place = place_in_claims(&rig, light, 10).await;
     assert!(place < FIRST_FEW, "the light tenant's job came as number {place}");
+}
+
+/// OPS-10, ORD-3: a claim for one tenant passes over the jobs of others, which keep their places and their turns.
+pub(super) async fn a_claim_for_one_tenant_leaves_the_others_their_turn(rig: Rig) {
+    let before = rig.submit_all(rig.jobs(300)).await;
+    let own = rig.submit_all(rig.jobs(20).into_iter().map(|job| job.tenant(B)).collect()).await;
+    let only = |tenant, max| Claim {
+        node: rig.node,
+        lease: rig.new_lease(),
+        queues: vec![(QUEUE.into(), max)],
+        max,
+        quota: [0; 4],
+        tenant: Some(tenant),
+    };
+    let claimed = rig.store().claim(only(B, 5)).await.expect("claims");
+    let ids: Vec<JobId> = claimed.jobs.iter().map(|job| job.id).collect();
+    assert_eq!(ids, own[..5].iter().map(|job| job.id).collect::<Vec<_>>(), "in their own order");
+    assert_eq!(claimed.more, [false, false, true, false]);
+    let claimed = rig.store().claim(only(B, 50)).await.expect("claims");
+    assert_eq!((claimed.jobs.len(), claimed.more), (15, [false; 4]), "of the others' nothing is said");
+    assert!(rig.store().claim(only(TenantId::ROOT, 5)).await.expect("claims").jobs.is_empty());
+    let first: Vec<JobId> = rig.claim(3).await.iter().map(|job| job.id).collect();
+    assert_eq!(first, before[..3].iter().map(|job| job.id).collect::<Vec<_>>(), "they were not passed for good");
 }
 
 /// ORD-3: after much service of one tenant a newcomer is neither behind its backlog nor ahead for ever: both go on.
@@ -183,7 +206,7 @@ pub(super) async fn a_holder_keeps_its_key_when_its_node_is_lost(rig: Rig) {
     rig.open_gates().await;
     assert_eq!(rig.status(second).await, Status::Blocked);
     assert!(rig.claim_as(other, 5).await.is_empty());
-    let again = rig.claim_from(other, &[&suspect_queue(QUEUE)], 5).await.remove(0);
+    let again = rig.claim_from(other, &[&suspect_queue(QUEUE, 1)], 5).await.remove(0);
     assert_eq!(again.id, first.id);
     rig.finish_as(other, finish(&again, succeed())).await;
     rig.open_gates().await;

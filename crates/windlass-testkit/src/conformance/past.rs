@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use windlass_core::activity::{Addition, Resolution, Slice, Waiting};
+use windlass_core::activity::{Addition, BLOCKED_LOOKED_AT, Resolution, Slice, Waiting};
+use windlass_core::store::{Gate, PauseTarget, Transition};
 use windlass_core::{Scope, Status, Sums, TenantId, Timestamp};
 
 use super::Rig;
@@ -162,6 +163,31 @@ pub(super) async fn a_backlog_tells_what_waits_and_runs_by_handler(rig: Rig) {
     assert_eq!(of_b, (1 - claimed_b, claimed_b), "its own and no other's");
 }
 
+/// BEY-14, OPS-4: what a pause or an ordering key holds back is part of the backlog, beside what waits.
+pub(super) async fn blocked_jobs_are_part_of_the_backlog(rig: Rig) {
+    rig.submit_all((0..3).map(|_| rig.job().ordered("k")).collect()).await;
+    let target = PauseTarget::Handler("mail.send".into());
+    rig.store().pause(&target, "op", "broken").await.expect("pauses");
+    for tenant in [A, B] {
+        let job = rig.running(rig.job().handler("mail.send").queue("mail").tenant(tenant)).await;
+        rig.end(&job, Transition::Park { gate: Gate::Pause(target.clone()) }).await;
+    }
+    let of = |seen: &[Waiting], handler: &str| {
+        let of = seen.iter().filter(|waiting| waiting.handler == handler);
+        of.fold((0, 0), |sum, waiting| (sum.0 + waiting.waiting, sum.1 + waiting.blocked))
+    };
+    let seen = backlog(&rig, EVERYONE).await;
+    assert_eq!((of(&seen, HANDLER), of(&seen, "mail.send")), ((1, 2), (0, 2)), "{seen:?}");
+    let of_b = backlog(&rig, Scope::Tenant(B)).await;
+    assert_eq!((of(&of_b, HANDLER), of(&of_b, "mail.send")), ((0, 0), (0, 1)), "its own and no other's");
+    let blocked: u64 = seen.iter().map(|waiting| waiting.blocked).sum();
+    assert_eq!(rig.counts().await.get(Status::Blocked), blocked);
+    rig.store().resume(&target, "op").await.expect("resumes");
+    rig.open_gates().await;
+    let seen = backlog(&rig, EVERYONE).await;
+    assert_eq!(of(&seen, "mail.send"), (2, 0), "{seen:?}");
+}
+
 /// BEY-14: how many wait is told for a large backlog, too, and about whose they are.
 pub(super) async fn a_large_backlog_is_estimated(rig: Rig) {
     for batch in 0..12 {
@@ -190,7 +216,22 @@ pub(super) async fn vitals_tell_how_long_the_oldest_job_is_due(rig: Rig) {
     assert_eq!(oldest().await, None, "it has started");
 }
 
-/// API-6, ERR-4: a dead letter counts until it is replayed or purged.
+/// BEY-14: whose the blocked jobs are is told by some that are spread over all of them, not by the first.
+pub(super) async fn a_handler_late_in_a_long_line_of_blocked_jobs_is_seen(rig: Rig) {
+    const LATE: usize = 1_000;
+    for _ in 0..BLOCKED_LOOKED_AT / LATE {
+        rig.submit_all((0..LATE).map(|_| rig.job().ordered("k")).collect()).await;
+    }
+    rig.submit_all((0..LATE).map(|_| rig.job().handler("late").ordered("k")).collect()).await;
+    let seen = backlog(&rig, EVERYONE).await;
+    let all: u64 = seen.iter().map(|waiting| waiting.blocked).sum();
+    let late: u64 = seen.iter().filter(|waiting| waiting.handler == "late").map(|waiting| waiting.blocked).sum();
+    let stored = (BLOCKED_LOOKED_AT + LATE - 1) as u64;
+    assert!((stored - 10..=stored + 10).contains(&all), "{all} of {stored}: {seen:?}");
+    assert!((LATE as u64 / 2..=LATE as u64 * 2).contains(&late), "{seen:?}");
+}
+
+/// API-6, ERR-4: a dead letter counts until it is replayed or purged, or its own time is over.
 pub(super) async fn vitals_count_the_dead_letters_there_are(rig: Rig) {
     let dead_letters = async || rig.store().vitals().await.expect("tells").dead_letters;
     assert_eq!(dead_letters().await, 0);
@@ -200,9 +241,17 @@ pub(super) async fn vitals_count_the_dead_letters_there_are(rig: Rig) {
     }
     rig.ended(rig.job(), succeed()).await;
     assert_eq!(dead_letters().await, 3);
+    let mut short = dead("max_retries");
+    if let Transition::DeadLetter { keep, .. } = &mut short {
+        *keep = Some(Duration::from_millis(200));
+    }
+    rig.ended(rig.job(), short).await;
+    assert_eq!(dead_letters().await, 4);
+    rig.advance(Duration::from_millis(400)).await;
+    assert_eq!(dead_letters().await, 3, "nobody can see it any more, though it has not been removed");
     rig.store().purge(EVERYONE, letters[0], "operator").await.expect("purges");
     rig.store().replay(EVERYONE, letters[1], "operator").await.expect("replays");
     assert_eq!(dead_letters().await, 1);
-    rig.store().mark_replayed(EVERYONE, letters[2], "operator", letters[1], HOUR).await.expect("marks");
+    rig.replay_as(EVERYONE, letters[2], HOUR).await;
     assert_eq!(dead_letters().await, 0);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use windlass_core::store::{
     AuditEntry, AuditFilter, CancelReply, Claim, Claimed, Counts, Fence, Finish, Finished, LeaseId, NewNode, NodeId,
-    NodeLease, Store, Submit, Submitted, Transition,
+    NodeLease, Note, Noted, Recovered, ReplayedAs, Store, Submit, Submitted, Transition,
 };
 use windlass_core::{
     BatchId, ClaimedJob, HistoryEntry, ID_EPOCH, JobError, JobFilter, JobId, JobRecord, JobSpec, MachineSlot, NewJob,
@@ -95,6 +95,12 @@ impl Rig {
 
     // ---- nodes
 
+    /// Saves a checkpoint under a fence. False if the fence is lost.
+    pub async fn save_checkpoint(&self, node: NodeId, fence: Fence, data: Payload) -> bool {
+        let note = Note { fence, what: Noted::Checkpoint(data) };
+        self.store().note(node, vec![note]).await.expect("noted") == [true]
+    }
+
     /// Registers another node.
     pub async fn another_node(&self) -> NodeId {
         self.register().await.node
@@ -116,9 +122,15 @@ impl Rig {
         for node in others {
             self.store().heartbeat(*node, 0).await.expect("heartbeat");
         }
-        let recovered = self.store().recover(LEASE).await.expect("recover");
+        let recovered = self.recover(LEASE).await;
         assert!(recovered.nodes.contains(&self.node), "the silent node is declared dead");
         recovered.jobs
+    }
+
+    /// Declares everyone dead who has been silent for the lease, as an observer does that has long seen them so.
+    pub async fn recover(&self, lease: Duration) -> Recovered {
+        let silent = self.store().survey(lease, &[]).await.expect("survey").silent;
+        self.store().recover(lease, &silent).await.expect("recover")
     }
 
     // ---- submitting
@@ -198,7 +210,7 @@ impl Rig {
         max: usize,
         quota: [usize; 4],
     ) -> Claimed {
-        let claim = Claim { node, lease: self.new_lease(), queues, max, quota };
+        let claim = Claim { node, lease: self.new_lease(), queues, max, quota, tenant: None };
         let claimed = self.store().claim(claim.clone()).await.expect("claim");
         assert!(claimed.jobs.len() <= max, "{} jobs claimed, {max} asked for", claimed.jobs.len());
         assert!(claimed.jobs.iter().all(|job| job.lease == claim.lease), "jobs are held under the claim's lease");
@@ -303,7 +315,7 @@ impl Rig {
 
     /// The ids of a page of a list.
     pub async fn page(&self, filter: JobFilter, page: Page) -> Vec<JobId> {
-        let records = self.store().list(EVERYONE, &filter, page).await.expect("list");
+        let records = self.store().find(EVERYONE, &filter, page, None).await.expect("list").jobs;
         assert!(records.iter().all(|record| filter.matches(record)), "a list holds only what the filter passes");
         records.iter().map(|record| record.id).collect()
     }
@@ -323,6 +335,12 @@ impl Rig {
         let reply = self.store().cancel(EVERYONE, id, "operator", "not needed").await.expect("cancel");
         self.open_gates().await;
         reply
+    }
+
+    /// Replays a dead letter as another job, which waits where no claim of the rig looks.
+    pub async fn replay_as(&self, scope: Scope, id: JobId, keep: Duration) -> ReplayedAs {
+        let job = self.job().queue("later").with(|job| job.spec.parent = Some(id));
+        self.store().replay_as(scope, id, "op", job.0, keep).await.expect("replay_as")
     }
 
     /// The audit log, newest first.
@@ -461,7 +479,16 @@ pub(super) fn payload(json: &str) -> Payload {
 
 /// The end of an attempt.
 pub(super) fn finish(job: &ClaimedJob, transition: Transition) -> Finish {
-    Finish { fence: fence(job), attempt: job.attempt(), ran: RAN, transition, follow_up: None, cost: None }
+    Finish {
+        fence: fence(job),
+        attempt: job.attempt(),
+        ran: RAN,
+        transition,
+        follow_up: None,
+        cost: None,
+        audit: false,
+        resumed: true,
+    }
 }
 
 /// What a write to a claimed job names.
@@ -484,9 +511,19 @@ pub(super) fn retry(failed: u16, delay: Duration) -> Transition {
     Transition::Retry { failed, delay, error: JobError::retryable("no luck") }
 }
 
-/// A dead letter for `reason`.
+/// A dead letter for `reason`, after one failure.
 pub(super) fn dead(reason: &str) -> Transition {
-    Transition::DeadLetter { reason: reason.into(), error: JobError::terminal(reason, "it is over") }
+    dead_after(1, reason)
+}
+
+/// A dead letter for `reason`, after `failed` failures.
+pub(super) fn dead_after(failed: u16, reason: &str) -> Transition {
+    Transition::DeadLetter {
+        failed,
+        reason: reason.into(),
+        error: JobError::terminal(reason, "it is over"),
+        keep: None,
+    }
 }
 
 /// The ids of claimed jobs, in their order.

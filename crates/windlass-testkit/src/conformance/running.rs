@@ -4,13 +4,16 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use windlass_core::store::{
-    Beat, CancelReply, Claim, Fence, Finish, Finished, NewNode, NodeId, ProgressReport, Transition, suspect_queue,
+    Beat, CancelReply, Claim, Fence, Finish, Finished, NewNode, NodeId, Note, Noted, Recovered, Silent, Transition,
+    suspect_queue,
 };
-use windlass_core::{ClaimedJob, JobError, JobId, MachineSlot, Priority, Progress, Status};
+use windlass_core::suspect::Loss;
+use windlass_core::{ClaimedJob, JobError, JobId, MachineSlot, Priority, Progress, Status, Timestamp};
 
 use super::rig::*;
 
@@ -87,7 +90,7 @@ pub(super) async fn limits_without_end_take_all_there_is(rig: Rig) {
     assert_eq!(rig.store().expire(NO_LIMIT).await.expect("expire"), 0);
     assert_eq!(rig.store().clean(NO_LIMIT).await.expect("clean"), 0);
     assert_eq!(rig.claim_one().await.id, soon);
-    let recovered = rig.store().recover(std::time::Duration::MAX).await.expect("recover");
+    let recovered = rig.recover(std::time::Duration::MAX).await;
     assert!(recovered.nodes.is_empty());
     assert_eq!(rig.store().promote(0).await.expect("promote").jobs, 0);
 }
@@ -152,14 +155,14 @@ pub(super) async fn a_write_under_a_lost_lease_is_refused(rig: Rig) {
     for transition in [succeed(), retry(1, SOON), dead("validation"), Transition::Release] {
         assert_eq!(rig.finish(&lost, transition).await, Finished::Fenced);
     }
-    let progress = Progress { sequence: 9, percent: 99.0, message: "late".into() };
-    let report = ProgressReport { fence: fence(&lost), progress };
-    assert_eq!(rig.store().report_progress(rig.node, vec![report]).await.expect("progress"), [false]);
-    assert!(!rig.store().save_checkpoint(rig.node, fence(&lost), payload("9")).await.expect("checkpoint"));
+    let progress = Progress { sequence: 9, percent: 99.0, message: "late".into(), updated_at: Timestamp::default() };
+    let report = Note { fence: fence(&lost), what: Noted::Progress(progress) };
+    assert_eq!(rig.store().note(rig.node, vec![report]).await.expect("progress"), [false]);
+    assert!(!rig.save_checkpoint(rig.node, fence(&lost), payload("9")).await);
     let record = rig.record(lost.id).await;
     assert_eq!((record.status, record.progress, record.recoveries), (Status::Pending, None, 1));
 
-    let taken = rig.claim_from(other, &[&suspect_queue(QUEUE)], 1).await.remove(0);
+    let taken = rig.claim_from(other, &[&suspect_queue(QUEUE, 1)], 1).await.remove(0);
     assert_eq!((taken.id, taken.checkpoint.is_none()), (lost.id, true));
     assert_eq!(rig.finish(&lost, succeed()).await, Finished::Fenced, "also while the next attempt runs");
     assert_eq!(rig.finish_as(other, finish(&taken, succeed())).await, Finished::Accepted(Status::Succeeded));
@@ -200,10 +203,10 @@ pub(super) async fn only_the_node_and_lease_that_hold_a_job_can_end_it(rig: Rig)
     assert_eq!(rig.finish_as(rig.node, wrong(rig.job().id(), job.lease)).await, Finished::Fenced);
     let waiting = rig.submit(rig.job()).await;
     assert_eq!(rig.finish_as(rig.node, wrong(waiting, job.lease)).await, Finished::Fenced, "a waiting job");
-    let progress = Progress { sequence: 1, percent: 1.0, message: String::new() };
-    let report = ProgressReport { fence: fence(&job), progress };
-    assert_eq!(rig.store().report_progress(other, vec![report]).await.expect("progress"), [false]);
-    assert!(!rig.store().save_checkpoint(other, fence(&job), payload("1")).await.expect("checkpoint"));
+    let progress = Progress { sequence: 1, percent: 1.0, message: String::new(), updated_at: Timestamp::default() };
+    let report = Note { fence: fence(&job), what: Noted::Progress(progress) };
+    assert_eq!(rig.store().note(other, vec![report]).await.expect("progress"), [false]);
+    assert!(!rig.save_checkpoint(other, fence(&job), payload("1")).await);
     assert_eq!(rig.status(job.id).await, Status::Running);
     assert_eq!(rig.status(waiting).await, Status::Pending);
     assert_eq!(rig.finish(&job, succeed()).await, Finished::Accepted(Status::Succeeded));
@@ -300,29 +303,29 @@ pub(super) async fn a_lost_nodes_job_is_the_next_attempt_in_the_suspect_queue(ri
     let record = rig.record(job.id).await;
     assert_eq!((record.status, record.recoveries, record.failed, record.attempt), (Status::Pending, 1, 0, 1));
     assert!(rig.claim_as(other, 5).await.is_empty(), "it is not in the usual queue");
-    let again = rig.claim_from(other, &[&suspect_queue(QUEUE)], 5).await;
+    let again = rig.claim_from(other, &[&suspect_queue(QUEUE, 1)], 5).await;
     assert_eq!(ids(&again), [job.id]);
     assert_eq!((again[0].attempt(), again[0].recoveries, again[0].failed), (2, 1, 0));
 }
 
 /// RUN-5: every lost node counts, and no way back leads a suspect among other jobs.
 pub(super) async fn recoveries_are_counted_and_a_suspect_stays_suspect(rig: Rig) {
-    let suspects = suspect_queue(QUEUE);
     let job = rig.running(rig.job()).await;
     let mut nodes = vec![rig.node];
     for lost in 1..=3 {
         rig.advance(PAST_LEASE).await;
         let next = rig.another_node().await;
-        let recovered = rig.store().recover(LEASE).await.expect("recover");
+        let recovered = rig.recover(LEASE).await;
         assert!(recovered.nodes.contains(nodes.last().expect("there is one")), "the silent node is dead");
         nodes.push(next);
-        let again = rig.claim_from(next, &[&suspects], 5).await;
+        let again = rig.claim_from(next, &[&suspect_queue(QUEUE, lost)], 5).await;
         assert_eq!((ids(&again), again[0].recoveries, again[0].attempt()), (vec![job.id], lost, lost + 1));
     }
+    let suspects = suspect_queue(QUEUE, 4);
     let node = rig.another_node().await;
     rig.advance(PAST_LEASE).await;
     rig.store().heartbeat(node, 0).await.expect("heartbeat");
-    rig.store().recover(LEASE).await.expect("recover");
+    rig.recover(LEASE).await;
     let ways_back = [Transition::Release, retry(1, SOON), Transition::Snooze { delay: SOON }];
     for transition in ways_back {
         let again = rig.claim_from(node, &[&suspects], 5).await;
@@ -336,14 +339,62 @@ pub(super) async fn recoveries_are_counted_and_a_suspect_stays_suspect(rig: Rig)
     assert_eq!((again.recoveries, again.failed, again.attempt()), (4, 1, 6));
 }
 
+/// RUN-5, ERR-4: with every lost job it is noted how long it had run and how many may have been the cause. One that runs
+/// longer than before its last loss was not.
+pub(super) async fn a_loss_tells_who_may_have_been_the_cause(rig: Rig) {
+    let watcher = rig.another_node().await;
+    let lose = async |node: NodeId, ran: Duration| {
+        rig.advance(ran).await;
+        rig.store().heartbeat(node, 0).await.expect("heartbeat");
+        rig.advance(PAST_LEASE).await;
+        rig.store().heartbeat(watcher, 0).await.expect("heartbeat");
+        assert_eq!(rig.recover(LEASE).await.nodes, [node]);
+    };
+    let noted = async |id: JobId| {
+        let record = rig.record(id).await;
+        let in_history = rig.history(id).await.into_iter().rev().find_map(|entry| entry.error);
+        assert_eq!(record.error, in_history, "the last attempt says it");
+        Loss::of(&record.error.expect("it was lost")).expect("the loss is noted")
+    };
+    let submitted: Vec<JobId> = rig.submit_all(rig.jobs(3)).await.iter().map(|submitted| submitted.id).collect();
+    assert_eq!(rig.claim(3).await.len(), 3);
+    lose(rig.node, Duration::from_millis(20)).await;
+    for id in &submitted {
+        let loss = noted(*id).await;
+        assert!(loss.suspects == 3 && !loss.outlived && loss.ran_ms < 1_000, "{loss:?}");
+    }
+    let second = rig.another_node().await;
+    let again = rig.claim_from(second, &[&suspect_queue(QUEUE, 1)], 2).await;
+    assert_eq!(again.len(), 2);
+    lose(second, Duration::ZERO).await;
+    let third = rig.another_node().await;
+    let last = rig.claim_from(third, &[&suspect_queue(QUEUE, 2)], 1).await.remove(0);
+    assert_eq!(noted(last.id).await.suspects, 2, "two were lost together for the second time");
+    rig.advance(LEASE).await;
+    // Its cohort has outlived what killed the last node when the next one starts.
+    let next = rig.claim_from(third, &[&suspect_queue(QUEUE, 2)], 1).await.remove(0);
+    let fresh = rig.claim_from(third, &[&suspect_queue(QUEUE, 1)], 1).await.remove(0);
+    lose(third, Duration::ZERO).await;
+    let (last, next, fresh) = (noted(last.id).await, noted(next.id).await, noted(fresh.id).await);
+    assert!(last.outlived && last.suspects == 2, "{last:?}");
+    assert!(!next.outlived && next.suspects == 1, "it alone may be the cause: {next:?}");
+    assert!(!fresh.outlived && fresh.suspects == 2, "or so it looks from here: {fresh:?}");
+}
+
 /// RUN-5, RUN-4: a node that comes back after it was declared dead is told so and changes nothing.
 pub(super) async fn a_dead_node_is_fenced_everywhere(rig: Rig) {
     let other = rig.another_node().await;
     let waiting = rig.submit(rig.job()).await;
     rig.lose_node(&[other]).await;
     assert_eq!(rig.store().heartbeat(rig.node, 0).await.expect("heartbeat"), Beat::Fenced);
-    let claim =
-        Claim { node: rig.node, lease: rig.new_lease(), queues: vec![(QUEUE.into(), 5)], max: 5, quota: [0; 4] };
+    let claim = Claim {
+        node: rig.node,
+        lease: rig.new_lease(),
+        queues: vec![(QUEUE.into(), 5)],
+        max: 5,
+        quota: [0; 4],
+        tenant: None,
+    };
     let claimed = rig.store().claim(claim).await;
     assert!(claimed.map_or(true, |claimed| claimed.jobs.is_empty()), "a dead node gets no jobs");
     assert_eq!(ids(&rig.claim_as(other, 5).await), [waiting]);
@@ -359,18 +410,41 @@ pub(super) async fn recovery_happens_once_however_many_nodes_ask(rig: Rig) {
     let other = rig.another_node().await;
     let recovered = at_once(8, |_| {
         let rig = rig.clone();
-        async move { rig.store().recover(LEASE).await.expect("recover") }
+        async move { rig.recover(LEASE).await }
     })
     .await;
     let jobs: Vec<JobId> = recovered.iter().flat_map(|r| r.jobs.clone()).collect();
     assert_eq!(sorted(jobs), held);
     assert_eq!(recovered.iter().filter(|r| r.nodes.contains(&rig.node)).count(), 1);
     assert!(recovered.iter().all(|r| !r.nodes.contains(&other)));
-    let again = rig.claim_from(other, &[&suspect_queue(QUEUE)], 50).await;
+    let again = rig.claim_from(other, &[&suspect_queue(QUEUE, 1)], 50).await;
     assert_eq!(sorted(ids(&again)), held);
     assert!(again.iter().all(|job| job.recoveries == 1));
-    let idle = rig.store().recover(HOUR).await.expect("recover");
+    let idle = rig.recover(HOUR).await;
     assert!(idle.nodes.is_empty() && idle.jobs.is_empty());
+}
+
+/// RUN-5: a node is declared dead only with the heartbeat that an observer has seen for long, whatever the store's clock
+/// says: after an outage, or a jump of that clock, all nodes look silent.
+pub(super) async fn only_a_node_that_was_seen_silent_is_declared_dead(rig: Rig) {
+    let job = rig.running(rig.job()).await;
+    let other = rig.another_node().await;
+    rig.advance(PAST_LEASE).await;
+    let silent = async |node: NodeId| {
+        let silent = rig.store().survey(LEASE, &[]).await.expect("survey").silent;
+        silent.into_iter().find(|silent| silent.node == node).expect("it has been silent")
+    };
+    let declare = async |lease: Duration, silent: &[Silent]| rig.store().recover(lease, silent).await.expect("recover");
+    assert_eq!(declare(LEASE, &[]).await, Recovered::default(), "nobody has seen them silent");
+    let seen = silent(rig.node).await;
+    rig.store().heartbeat(rig.node, 1).await.expect("heartbeat");
+    rig.advance(PAST_LEASE).await;
+    assert_eq!(declare(LEASE, &[seen]).await, Recovered::default(), "it has been renewed since");
+    assert_eq!(declare(LEASE, &[silent(other).await]).await.nodes, [other], "not the one that was not seen");
+    let seen = silent(rig.node).await;
+    assert_eq!(declare(HOUR, &[seen]).await, Recovered::default(), "its lease is not over");
+    let recovered = declare(LEASE, &[seen]).await;
+    assert_eq!((recovered.nodes, recovered.jobs), (vec![rig.node], vec![job.id]));
 }
 
 /// RUN-4, RUN-5: a node that was silent for too long ends its jobs just while it is declared dead. Each job ended, or
@@ -389,7 +463,7 @@ pub(super) async fn a_finish_and_a_recovery_at_once_have_one_winner(rig: Rig) {
             async move {
                 match job {
                     Some(job) => Ok((job.id, rig.finish_as(lost, finish(&job, succeed())).await)),
-                    None => Err(rig.store().recover(LEASE).await.expect("recover").jobs),
+                    None => Err(rig.recover(LEASE).await.jobs),
                 }
             }
         })
@@ -403,7 +477,7 @@ pub(super) async fn a_finish_and_a_recovery_at_once_have_one_winner(rig: Rig) {
             let status = if recovered.contains(&id) { Status::Pending } else { Status::Succeeded };
             assert_eq!(rig.status(id).await, status);
         }
-        for job in rig.claim_from(rig.node, &[&suspect_queue(QUEUE)], JOBS).await {
+        for job in rig.claim_from(rig.node, &[&suspect_queue(QUEUE, 1)], JOBS).await {
             assert!(recovered.contains(&job.id) && job.recoveries == 1);
             rig.end(&job, succeed()).await;
         }
@@ -441,7 +515,7 @@ pub(super) async fn a_busy_store_loses_and_doubles_nothing(rig: Rig) {
                         rig.open_gates().await;
                         rig.expire().await;
                         rig.clean().await;
-                        rig.store().recover(HOUR).await.expect("recover");
+                        rig.recover(HOUR).await;
                         yard.cancel_some(&rig).await;
                         // Calls on a store in memory never wait: without this the task would keep its thread for itself.
                         tokio::task::yield_now().await;
@@ -533,7 +607,7 @@ pub(super) async fn heartbeats_keep_a_long_job_where_it_is(rig: Rig) {
         rig.advance(LEASE / 2).await;
         let beat = rig.store().heartbeat(rig.node, 1).await.expect("heartbeat");
         assert_eq!(beat, Beat::Alive { cancels: Vec::new() });
-        let recovered = rig.store().recover(LEASE).await.expect("recover");
+        let recovered = rig.recover(LEASE).await;
         assert!(recovered.nodes.is_empty() && recovered.jobs.is_empty());
     }
     let record = rig.record(job.id).await;
@@ -544,7 +618,7 @@ pub(super) async fn heartbeats_keep_a_long_job_where_it_is(rig: Rig) {
 /// RUN-8: what an attempt saved is there for the next one, whether it failed, was released or lost its node.
 pub(super) async fn a_checkpoint_comes_back_with_the_next_attempt(rig: Rig) {
     let save = async |node, job: &_, text| {
-        assert!(rig.store().save_checkpoint(node, fence(job), payload(text)).await.expect("checkpoint"));
+        assert!(rig.save_checkpoint(node, fence(job), payload(text)).await);
     };
     let job = rig.running(rig.job()).await;
     save(rig.node, &job, "1").await;
@@ -560,13 +634,13 @@ pub(super) async fn a_checkpoint_comes_back_with_the_next_attempt(rig: Rig) {
     save(rig.node, &job, "3").await;
     let other = rig.another_node().await;
     rig.lose_node(&[other]).await;
-    let job = rig.claim_from(other, &[&suspect_queue(QUEUE)], 5).await.remove(0);
+    let job = rig.claim_from(other, &[&suspect_queue(QUEUE, 1)], 5).await.remove(0);
     assert_eq!(job.checkpoint, Some(payload("3")), "after its node was lost");
     save(other, &job, "4").await;
     rig.finish_as(other, finish(&job, Transition::Snooze { delay: SOON })).await;
     rig.advance(PAST_SOON).await;
     rig.promote().await;
-    let job = rig.claim_from(other, &[&suspect_queue(QUEUE)], 5).await.remove(0);
+    let job = rig.claim_from(other, &[&suspect_queue(QUEUE, 1)], 5).await.remove(0);
     assert_eq!(job.checkpoint, Some(payload("4")), "after a snooze");
 }
 
@@ -618,6 +692,43 @@ pub(super) async fn a_routed_job_waits_in_the_other_queue(rig: Rig) {
     assert_eq!(rig.end(&again[0], succeed()).await, Status::Succeeded);
 }
 
+/// ERR-10: a store knows since when nobody has a handler, also after it was opened again, and what was noted.
+pub(super) async fn a_handler_is_served_until_its_last_node_is_gone(rig: Rig) {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let served = async |rig: &Rig, asked: &str| rig.store().last_served(&[], &names(&[asked])).await.expect("looks")[0];
+    let node = |handlers: &[&str]| NewNode { handlers: names(handlers), ..NewNode::default() };
+    assert_eq!(served(&rig, "a").await, None, "nobody has ever had it");
+    let first = rig.store().register(node(&["a", "b"])).await.expect("register").node;
+    let second = rig.store().register(node(&["a"])).await.expect("register").node;
+    rig.advance(Duration::from_millis(50)).await;
+    let now = rig.now().await;
+    assert!(served(&rig, "a").await >= Some(now), "a live node has it");
+    rig.store().deregister(first).await.expect("leaves");
+    let left = rig.now().await;
+    rig.advance(Duration::from_millis(50)).await;
+    assert!(served(&rig, "a").await > Some(left), "the other one still has it");
+    let gone = served(&rig, "b").await.expect("it was served");
+    assert!(gone >= now && gone <= left, "{gone:?} is when its node left, in {now:?} to {left:?}");
+    let beat = rig.now().await;
+    rig.store().heartbeat(second, 0).await.expect("beats");
+    rig.advance(Duration::from_millis(300)).await;
+    rig.store().heartbeat(rig.node, 0).await.expect("beats");
+    let recovered = rig.recover(Duration::from_millis(200)).await;
+    assert_eq!(recovered.nodes, [second]);
+    let lost = served(&rig, "a").await.expect("it was served");
+    assert!(
+        lost >= beat && lost.since(beat) < Duration::from_millis(300),
+        "it was last heard of at {beat:?}, not {lost:?}"
+    );
+    assert_eq!(
+        rig.store().last_served(&names(&["q"]), &names(&["q", "b", "x"])).await.expect("notes")[1..],
+        [Some(gone), None]
+    );
+    let rig = rig.restart().await;
+    assert_eq!(served(&rig, "b").await, Some(gone), "it is kept");
+    assert!(served(&rig, "q").await > Some(lost), "and so is what was noted");
+}
+
 /// OPS-10: a worker outside the process enqueues, takes one job, and marks it as done or failed.
 pub(super) async fn a_worker_outside_can_claim_and_report_by_hand(rig: Rig) {
     let outside = rig.store().register(NewNode::default()).await.expect("register").node;
@@ -651,7 +762,7 @@ pub(super) async fn the_slot_of_a_gone_node_is_not_given_out_again_soon(rig: Rig
     let silent = rig.register().await;
     rig.advance(PAST_LEASE).await;
     rig.store().heartbeat(rig.node, 0).await.expect("heartbeat");
-    let recovered = rig.store().recover(LEASE).await.expect("recover");
+    let recovered = rig.recover(LEASE).await;
     assert_eq!(recovered.nodes, [silent.node]);
     assert_ne!(left.slot, silent.slot);
     for _ in 0..20 {

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use windlass_core::store::{CancelReply, Finished, Gate, PauseTarget, ReplayReply, Submit, Submitted, Transition};
+use windlass_core::store::{
+    CancelReply, Error, Finished, Gate, PauseTarget, ReplayReply, ReplayedAs, Submit, Submitted, Transition,
+};
 use windlass_core::{
-    BatchId, Callback, JobError, JobFilter, JobId, Page, Priority, RetryPolicy, Scope, Start, Status, UniqueWithin,
+    BatchId, Callback, JobError, JobFilter, JobId, NewJob, Page, Priority, RetryPolicy, Scope, Start, Status,
+    UniqueWithin,
 };
 
 use super::rig::*;
@@ -145,7 +148,7 @@ pub(super) async fn an_empty_submit_or_read_answers_with_nothing(rig: Rig) {
     assert!(rig.store().whereabouts(EVERYONE, rig.job().id()).await.expect("whereabouts").is_none());
     assert!(rig.claim(10).await.is_empty());
     assert!(rig.store().finish(rig.node, Vec::new()).await.expect("finish").is_empty());
-    assert!(rig.store().report_progress(rig.node, Vec::new()).await.expect("progress").is_empty());
+    assert!(rig.store().note(rig.node, Vec::new()).await.expect("progress").is_empty());
     assert_eq!((rig.promote().await, rig.open_gates().await, rig.expire().await, rig.clean().await), (0, 0, 0, 0));
 }
 
@@ -167,7 +170,7 @@ pub(super) async fn input_and_output_come_back_byte_for_byte(rig: Rig) {
         assert_eq!(claimed.payload.as_str(), text);
         let input = rig.store().input(EVERYONE, claimed.id).await.expect("input").expect("there");
         assert_eq!(input.as_str(), text);
-        assert!(rig.store().save_checkpoint(rig.node, fence(&claimed), payload(text)).await.expect("checkpoint"));
+        assert!(rig.save_checkpoint(rig.node, fence(&claimed), payload(text)).await);
         rig.end(&claimed, Transition::Release).await;
         let again = rig.claim_one().await;
         assert_eq!(again.checkpoint.as_ref().map(|data| data.as_str()), Some(text));
@@ -200,7 +203,8 @@ pub(super) async fn awkward_texts_are_data(rig: Rig) {
         rig.open_gates().await;
         let claimed = rig.claim_from(rig.node, &[text], 5).await.remove(0);
         let error = JobError::terminal(text, text);
-        rig.end(&claimed, Transition::DeadLetter { reason: text.into(), error: error.clone() }).await;
+        rig.end(&claimed, Transition::DeadLetter { failed: 1, reason: text.into(), error: error.clone(), keep: None })
+            .await;
         let record = rig.record(id).await;
         assert_eq!((record.reason.as_deref(), record.error), (Some(text), Some(error)));
         rig.store().cancel(EVERYONE, waiter, text, text).await.expect("cancel");
@@ -420,12 +424,12 @@ pub(super) async fn another_tenants_scope_sees_and_steers_nothing(rig: Rig) {
         assert!(store.whereabouts(other, id).await.expect("whereabouts").is_none());
         assert_eq!(store.cancel(other, id, "b", "mine").await.expect("cancel"), CancelReply::NotFound);
         assert_eq!(store.replay(other, id, "b").await.expect("replay"), ReplayReply::NotFound);
-        assert!(!store.mark_replayed(other, id, "b", done, HOUR).await.expect("mark_replayed"));
+        assert_eq!(rig.replay_as(other, id, HOUR).await, ReplayedAs::NotFound);
         assert!(!store.purge(other, id, "b").await.expect("purge"));
     }
     let all = Page::first(Page::MAX);
-    assert!(store.list(other, &JobFilter::all(), all).await.expect("list").is_empty());
-    assert_eq!(store.list(Scope::Tenant(A), &JobFilter::all(), all).await.expect("list").len(), 4);
+    assert!(store.find(other, &JobFilter::all(), all, None).await.expect("list").jobs.is_empty());
+    assert_eq!(store.find(Scope::Tenant(A), &JobFilter::all(), all, None).await.expect("list").jobs.len(), 4);
     let counts = store.counts(other).await.expect("counts");
     assert!(Status::ALL.iter().all(|status| counts.get(*status) == 0));
     assert_eq!(store.counts(Scope::Tenant(A)).await.expect("counts").get(Status::DeadLettered), 1);
@@ -458,6 +462,8 @@ pub(super) async fn a_job_born_leased_runs_at_once_and_is_fenced_like_any_other(
         transition: succeed(),
         follow_up: None,
         cost: None,
+        audit: false,
+        resumed: true,
     };
     assert_eq!(rig.finish_as(rig.node, end(made[0], rig.new_lease())).await, Finished::Fenced);
     assert_eq!(rig.finish_as(other, end(made[0], lease)).await, Finished::Fenced);
@@ -512,8 +518,8 @@ pub(super) async fn a_job_born_to_a_dead_node_is_not_lost(rig: Rig) {
     }
     rig.advance(PAST_LEASE).await;
     rig.store().heartbeat(other, 0).await.expect("heartbeat");
-    rig.store().recover(LEASE).await.expect("recover");
-    let suspects = windlass_core::store::suspect_queue(QUEUE);
+    rig.recover(LEASE).await;
+    let suspects = windlass_core::store::suspect_queue(QUEUE, 1);
     assert_eq!(ids(&rig.claim_from(other, &[QUEUE, &suspects], 5).await), [id]);
 }
 
@@ -539,4 +545,32 @@ fn sorted_text(tags: &[String]) -> Vec<String> {
     let mut tags = tags.to_vec();
     tags.sort();
     tags
+}
+
+/// SUB-1, SUB-6: a submit whose outcome was unknown can be repeated: the same jobs are there once, and the call says so.
+/// An id that belongs to another job is refused, and nothing of the call is stored.
+pub(super) async fn a_repeated_submit_of_the_same_id_is_a_duplicate(rig: Rig) {
+    let plain = rig.job().0;
+    let keyed = rig.job().with(|job| job.ordering_key = Some("k".into())).0;
+    let later = rig.job().with(|job| job.start = Start::After(HOUR)).0;
+    let new = rig.job().0;
+    let submit = async |jobs: &[&NewJob]| {
+        let jobs = jobs.iter().map(|job| (*job).clone()).collect();
+        rig.store().submit(Submit { jobs, lease: None }).await
+    };
+    let answer = |job: &NewJob, duplicate| Submitted { id: job.id, duplicate };
+    submit(&[&plain, &keyed, &later]).await.expect("stored");
+    let again = submit(&[&new, &later, &plain, &keyed, &new]).await.expect("answered");
+    let expected =
+        [answer(&new, false), answer(&later, true), answer(&plain, true), answer(&keyed, true), answer(&new, true)];
+    assert_eq!(again, expected);
+    assert_eq!(rig.list(JobFilter::all()).await.len(), 4);
+    let counts = rig.store().counts(EVERYONE).await.expect("counts");
+    assert_eq!((counts.get(Status::Pending), counts.get(Status::Scheduled), counts.unfinished()), (3, 1, 4));
+    assert_eq!(ids(&rig.claim(10).await).len(), 3, "each can be claimed once");
+
+    let fresh = rig.job().0;
+    let other = rig.job().handler("other").with(|job| job.id = plain.id).0;
+    assert!(matches!(submit(&[&fresh, &other]).await, Err(Error::Internal(_))));
+    assert!(!rig.exists(fresh.id).await, "all or none");
 }

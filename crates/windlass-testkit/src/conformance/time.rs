@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use windlass_core::store::Transition;
-use windlass_core::{JobId, Scope, Start, Status, Timestamp};
+use windlass_core::store::{Finish, Finished, Gate, PauseTarget, Transition};
+use windlass_core::{ClaimedJob, JobId, Scope, Start, Status, Timestamp};
 
 use super::rig::*;
 
@@ -152,15 +152,84 @@ pub(super) async fn waiting_jobs_expire_with_their_reason(rig: Rig) {
     assert_eq!(rig.store().counts(Scope::Tenant(A)).await.expect("counts").get(Status::Canceled), 4);
 }
 
-/// BEY-4: expiry is about the first start: a running job and one that waits for its retry go on.
+/// BEY-4: expiry is about the first start: a running job goes on, and so does one that has failed, was snoozed, was
+/// released by a node that left, or was replayed.
 pub(super) async fn a_job_that_has_started_does_not_expire(rig: Rig) {
     let soon = rig.now().await + SOON;
     let running = rig.running(rig.job().expires_at(soon)).await;
     let failed = rig.running(rig.job().expires_at(soon)).await;
     rig.end(&failed, retry(1, HOUR)).await;
+    let snoozed = rig.running(rig.job().expires_at(soon)).await;
+    rig.end(&snoozed, Transition::Snooze { delay: HOUR }).await;
+    let released = rig.running(rig.job().expires_at(soon)).await;
+    let replayed = rig.running(rig.job().expires_at(soon).queue("aside")).await;
+    rig.end(&replayed, dead("gone")).await;
+    rig.store().replay(EVERYONE, replayed.id, "op").await.expect("replays");
+    rig.end(&released, Transition::Release).await;
     rig.advance(PAST_SOON).await;
     assert_eq!(rig.expire().await, 0);
+    assert_eq!(rig.status(replayed.id).await, Status::Pending);
     assert_eq!(rig.status(running.id).await, Status::Running);
     assert_eq!(rig.status(failed.id).await, Status::Retrying);
+    assert_eq!(rig.status(snoozed.id).await, Status::Scheduled);
+    let again = rig.claim_one().await;
+    assert_eq!((again.id, again.attempt(), again.resumed), (released.id, 1, true), "it says that it has started");
     assert_eq!(rig.end(&running, succeed()).await, Status::Succeeded);
+}
+
+/// BEY-4: a job that was claimed and turned away before it began has not started.
+pub(super) async fn a_job_that_was_turned_away_expires(rig: Rig) {
+    let soon = rig.now().await + SOON;
+    for (n, transition) in turned_away(&rig).await.into_iter().enumerate() {
+        let queue = format!("q{n}");
+        rig.submit(rig.job().expires_at(soon).queue(&queue)).await;
+        turn_away(&rig, &rig.claim_from(rig.node, &[&queue], 1).await[0], transition).await;
+        for again in rig.claim_from(rig.node, &[&queue, "elsewhere"], 1).await {
+            turn_away(&rig, &again, Transition::Release).await;
+        }
+    }
+    rig.advance(PAST_SOON).await;
+    assert_eq!(rig.expire().await, 4);
+    assert_eq!(rig.expire().await, 0, "each ends once");
+}
+
+/// BEY-4: a job whose time passes while a node has it goes on; turned away after that, it expires where it waits.
+pub(super) async fn a_job_that_is_turned_away_late_expires(rig: Rig) {
+    let soon = rig.now().await + SOON;
+    let mut held = Vec::new();
+    for (n, transition) in turned_away(&rig).await.into_iter().enumerate() {
+        let queue = format!("q{n}");
+        rig.submit(rig.job().expires_at(soon).queue(&queue)).await;
+        held.push((rig.claim_from(rig.node, &[&queue], 1).await.remove(0), transition));
+    }
+    let began = rig.running(rig.job().expires_at(soon)).await;
+    rig.advance(PAST_SOON).await;
+    assert_eq!(rig.expire().await, 0, "all are held");
+    for (job, transition) in held {
+        let what = format!("{transition:?}");
+        turn_away(&rig, &job, transition).await;
+        assert_eq!(rig.expire().await, 1, "{what}");
+        let record = rig.record(job.id).await;
+        assert_eq!((record.status, record.reason.as_deref()), (Status::Canceled, Some("expired")), "{what}");
+    }
+    rig.end(&began, Transition::Release).await;
+    assert_eq!(rig.expire().await, 0, "an attempt at it has begun");
+}
+
+/// The ways in which a node gives a job back that it has not begun.
+async fn turned_away(rig: &Rig) -> [Transition; 4] {
+    let target = PauseTarget::Handler(HANDLER.into());
+    rig.store().pause(&target, "op", "").await.expect("pause");
+    [
+        Transition::Release,
+        Transition::Snooze { delay: HOUR },
+        Transition::Park { gate: Gate::Pause(target) },
+        Transition::Route { queue: "elsewhere".into() },
+    ]
+}
+
+async fn turn_away(rig: &Rig, job: &ClaimedJob, transition: Transition) {
+    assert!(!job.resumed, "no attempt has begun");
+    let finish = Finish { ran: Duration::ZERO, resumed: false, ..finish(job, transition) };
+    assert!(matches!(rig.finish_as(rig.node, finish).await, Finished::Accepted(_)));
 }

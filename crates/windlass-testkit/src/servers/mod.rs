@@ -18,7 +18,7 @@ pub use process::free_port;
 
 /// The variable with the URL of a PostgreSQL server on which tests may create databases.
 pub const POSTGRES_VAR: &str = "WINDLASS_TEST_POSTGRES";
-/// The variable with the URL of a PgBouncer in front of that server; set in the full tier.
+/// The variable with the URL of a PgBouncer in transaction mode in front of that server.
 pub const PGBOUNCER_VAR: &str = "WINDLASS_TEST_PGBOUNCER";
 /// The variable with the path of the `windlass` binary, for tests that start processes of it.
 pub const BIN_VAR: &str = "WINDLASS_BIN";
@@ -36,9 +36,12 @@ pub fn test_postgres_url() -> String {
     required(POSTGRES_VAR, "the URL of a server on which tests may create databases")
 }
 
-/// The URL of a PgBouncer in transaction mode in front of [`test_postgres_url`]; only the full tier has one.
-pub fn test_pgbouncer_url() -> Option<String> {
-    given(PGBOUNCER_VAR)
+/// The URL of a PgBouncer in transaction mode in front of [`test_postgres_url`].
+///
+/// # Panics
+/// When no pooler has been named: a test that needs one must not pass without it.
+pub fn test_pgbouncer_url() -> String {
+    required(PGBOUNCER_VAR, "the URL of a PgBouncer in transaction mode in front of that server")
 }
 
 /// The `windlass` binary.

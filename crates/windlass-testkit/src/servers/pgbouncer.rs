@@ -1,5 +1,5 @@
 //! A PgBouncer in transaction mode in front of a test's PostgreSQL server, because many users have one and Windlass must
-//! work behind it. Called by `xtask` in the full tier and by tests of faults.
+//! work behind it. Called by `xtask` and by tests of faults.
 
 use std::fs;
 use std::net::TcpStream;
@@ -100,7 +100,7 @@ fn configuration(server_port: u16, port: u16, options: &PgBouncerOptions) -> Str
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PostgresOptions, is_full_tier};
+    use super::super::PostgresOptions;
     use super::*;
 
     #[test]
@@ -110,12 +110,8 @@ mod tests {
         assert!(text.contains("listen_port = 6433\n") && text.contains("pool_mode = transaction\n"));
     }
 
-    /// Only the full tier needs a pooler, so only there is one installed.
     #[test]
     fn what_is_done_through_the_pooler_is_done_on_the_server() {
-        if !is_full_tier() {
-            return;
-        }
         let server = PostgresServer::start(PostgresOptions::new()).expect("a server starts");
         let mut pooler = PgBouncer::start(&server, PgBouncerOptions::default()).expect("a pooler starts");
         server.create_database_through(pooler.port(), "pooled").expect("create through the pooler");

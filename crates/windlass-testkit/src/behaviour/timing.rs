@@ -1,0 +1,148 @@
+//! Behaviours of what time starts: schedules (TIM-2).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use windlass_core::store::Store;
+use windlass_core::*;
+
+use super::*;
+
+/// Every second: the shortest time that a schedule can fire in.
+const SECONDLY: &str = "* * * * * *";
+const TICK: HandlerRef<String, ()> = HandlerRef::new("tick");
+
+type Seen = Arc<Mutex<Vec<Timestamp>>>;
+
+async fn note(seen: Seen, ctx: JobContext, _: String) -> Result<(), JobError> {
+    seen.lock().push(ctx.nominal_at().expect("a scheduled job knows what time it is for"));
+    Ok(())
+}
+
+async fn runs(jobs: &JobService, ctx: &SecurityContext, name: &str) -> Vec<JobRecord> {
+    jobs.schedules().runs(ctx, name, Page::first(100)).await.expect("a list")
+}
+
+/// TIM-2: a schedule starts a job at each of its times, once on all nodes together, until it is paused or removed.
+pub async fn a_schedule_starts_a_job_at_each_of_its_times(store: Arc<dyn Store>) {
+    let seen = Seen::default();
+    let start = || service(&store).function(TICK, seen.clone(), note).start();
+    let (jobs, other) = (start().await.expect("starts"), start().await.expect("starts"));
+    let (ctx, schedules) = (tenant(1), jobs.schedules());
+    let made = schedules.put(&ctx, Schedule::cron("beat", SECONDLY).starts(TICK, "x")).await.expect("stored");
+    assert!(made.next_at.is_some() && !made.paused);
+    until("three jobs have run", || async { seen.lock().len() >= 3 }).await;
+    schedules.pause(&ctx, "beat").await.expect("it exists");
+    until("what was fired has run", || async {
+        runs(&jobs, &ctx, "beat").await.iter().all(|job| job.status == Status::Succeeded)
+    })
+    .await;
+    let fired = runs(&jobs, &ctx, "beat").await.len();
+    let nominal: BTreeSet<Timestamp> = seen.lock().iter().copied().collect();
+    assert_eq!((nominal.len(), seen.lock().len()), (fired, fired), "each time once");
+    assert!(nominal.iter().all(|at| at.as_millis() % 1_000 == 0), "the time it is for, not the time it ran");
+    // Nothing fires while it is paused: a fixed wait shows what does not happen.
+    tokio::time::sleep(Duration::from_millis(2_200)).await;
+    assert_eq!(runs(&jobs, &ctx, "beat").await.len(), fired);
+    let by_hand = schedules.trigger(&ctx, "beat").await.expect("also while it is paused").id;
+    jobs.wait(&ctx, by_hand, Duration::from_secs(20)).await.expect("it runs");
+    assert_eq!(runs(&jobs, &ctx, "beat").await.len(), fired + 1);
+    schedules.resume(&ctx, "beat").await.expect("it exists");
+    until("it fires again", || async { runs(&jobs, &ctx, "beat").await.len() > fired + 1 }).await;
+    assert_eq!(schedules.get(&tenant(2), "beat").await.expect_err("hidden").code(), "schedule_not_found");
+    schedules.remove(&ctx, "beat").await.expect("it exists");
+    assert_eq!(schedules.remove(&ctx, "beat").await.expect_err("gone").code(), "schedule_not_found");
+    other.shutdown().await;
+    jobs.shutdown().await;
+}
+
+/// TIM-2: what happens while an earlier job has not ended is what the schedule says.
+pub async fn overlapping_runs_follow_the_policy(store: Arc<dyn Store>) {
+    let door = Door::closed();
+    let waits = |door: Door, _: JobContext, _: String| async move {
+        door.pass().await;
+        Ok::<(), JobError>(())
+    };
+    let jobs = service(&store).function(TICK, door.clone(), waits).start().await.expect("starts");
+    let ctx = tenant(1);
+    for (name, overlap) in [("allow", Overlap::Allow), ("skip", Overlap::Skip), ("queue", Overlap::Queue)] {
+        let schedule = Schedule::cron(name, "@yearly").overlap(overlap).starts(TICK, name);
+        jobs.schedules().put(&ctx, schedule).await.expect("stored");
+    }
+    let trigger = async |name: &str| jobs.schedules().trigger(&ctx, name).await.expect("stored");
+    let status = async |id: JobId| jobs.get(&ctx, id).await.expect("kept").status;
+    let mut first = Vec::new();
+    for name in ["allow", "skip", "queue"] {
+        first.push(trigger(name).await.id);
+    }
+    for id in &first {
+        until("the first run", || async { status(*id).await == Status::Running }).await;
+    }
+    let (beside, skipped, queued) = (trigger("allow").await, trigger("skip").await, trigger("queue").await);
+    until("a second one beside it", || async { status(beside.id).await == Status::Running }).await;
+    assert!(skipped.duplicate && skipped.id == first[1]);
+    assert_eq!(status(queued.id).await, Status::Blocked);
+    door.open();
+    jobs.wait(&ctx, queued.id, Duration::from_secs(20)).await.expect("its turn comes");
+    jobs.shutdown().await;
+}
+
+/// TIM-2: what could not fire is refused by its field, and nothing is written.
+pub async fn a_schedule_that_cannot_fire_is_refused_by_field(store: Arc<dyn Store>) {
+    let jobs = service(&store).function(TICK, Seen::default(), note).start().await.expect("starts");
+    let ctx = tenant(1);
+    let good = || Schedule::cron("good", "@daily").starts(TICK, "x");
+    let long = "n".repeat(56);
+    let bad = [
+        ("name", Schedule::cron("", "@daily").starts(TICK, "x")),
+        ("name", Schedule::cron(long, "@daily").starts(TICK, "x")),
+        ("cron", Schedule::cron("x", "61 * * * *").starts(TICK, "x")),
+        ("cron", Schedule::cron("x", "0 0 30 2 *").starts(TICK, "x")),
+        ("zone", good().zone("Mars/Olympus")),
+        ("missed", good().missed(Missed::All(0))),
+        ("missed", good().missed(Missed::All(101))),
+        ("jitter", good().jitter(Duration::from_secs(3_601))),
+        ("tags", good().tag("t".repeat(300))),
+        ("queue", good().queue("windlass.webhook")),
+        ("handler", good().starts_named("windlass.webhook", Payload::null())),
+        ("handler", Schedule::cron("x", "@daily")),
+    ];
+    for (field, schedule) in bad {
+        match jobs.schedules().put(&ctx, schedule.clone()).await {
+            Err(Error::InvalidInput(error)) => assert_eq!(error.field, field, "{schedule:?}"),
+            other => panic!("{field}: {other:?}"),
+        }
+    }
+    let unknown = good().starts_named("nobody", Payload::null());
+    assert_eq!(jobs.schedules().put(&ctx, unknown).await.expect_err("refused").code(), "handler_not_found");
+    assert!(jobs.schedules().list(&ctx, None, 10).await.expect("a list").is_empty());
+    let first = jobs.schedules().put(&ctx, good()).await.expect("stored");
+    let stale = jobs.schedules().put_if(&ctx, good(), Some(0)).await.expect_err("it exists");
+    assert_eq!(stale.code(), "schedule_changed");
+    jobs.schedules().put_if(&ctx, good(), Some(first.version)).await.expect("the version that was read");
+    jobs.shutdown().await;
+}
+
+/// TIM-2: schedules of the code are what the code of the last start says; those of people are left alone.
+pub async fn schedules_of_the_code_are_kept_in_step(store: Arc<dyn Store>) {
+    let ctx = SecurityContext::system();
+    let start = async |schedules: Vec<Schedule>| {
+        let builder = service(&store).function(TICK, Seen::default(), note);
+        let builder = schedules.into_iter().fold(builder, |builder, schedule| builder.schedule(schedule));
+        builder.start().await.expect("starts")
+    };
+    let named = |name: &str, cron: &str| Schedule::cron(name, cron).starts(TICK, "x");
+    let jobs = start(vec![named("a", "@daily"), named("b", "@daily")]).await;
+    jobs.schedules().put(&ctx, named("by hand", "@daily")).await.expect("stored");
+    let first = jobs.schedules().get(&ctx, "a").await.expect("from the code");
+    jobs.shutdown().await;
+    let jobs = start(vec![named("a", "@daily"), named("c", "@hourly")]).await;
+    let names = jobs.schedules().list(&ctx, None, 10).await.expect("a list");
+    let names: Vec<&str> = names.iter().map(|state| state.schedule.name.as_str()).collect();
+    assert_eq!(names, ["a", "by hand", "c"]);
+    let again = jobs.schedules().get(&ctx, "a").await.expect("still there");
+    assert_eq!((again.id, again.version), (first.id, first.version), "what has not changed is not written");
+    jobs.shutdown().await;
+}
