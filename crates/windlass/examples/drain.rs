@@ -13,7 +13,7 @@ use windlass::{
     Config, JobContext, JobError, JobHandler, JobService, SecurityContext, Status, SubmitOptions, TenantId,
 };
 
-/// Does nothing, and counts how often.
+/// Does nothing but count its calls.
 #[derive(Default)]
 struct Nothing {
     ran: Arc<AtomicU64>,
@@ -30,7 +30,7 @@ impl JobHandler for Nothing {
     }
 }
 
-/// Jobs in one bulk submit: the most that is allowed.
+/// Jobs in one bulk submit: the maximum allowed.
 const BULK: u64 = 1_000;
 
 #[tokio::main]

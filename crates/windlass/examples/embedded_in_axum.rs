@@ -1,5 +1,5 @@
-//! Jobs inside a web service: the handlers run on threads of their own, so that no job slows a request down.
-//! Serves on a free port of the loopback address, calls itself once, and stops.
+//! Jobs inside a web service: the handlers run on separate threads, so that no job slows a request down. Serves on a
+//! free port of the loopback address, calls itself once, and stops.
 //!
 //! `cargo run --example embedded_in_axum`
 
@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let id = call(address, "POST /shout", "\"hello\"").await?;
     let output = call(address, &format!("GET /jobs/{id}"), "").await?;
-    println!("job {id} answered {output}");
+    println!("job {id} returned {output}");
     assert_eq!(output, "\"HELLO\"");
     jobs.shutdown().await;
     Ok(())

@@ -1,5 +1,5 @@
 //! Work that cannot be stored: closures with anything in them, run from a bounded channel, with status, progress and
-//! cancel like any other job. Nothing of it survives the process.
+//! cancel like any other job. It is lost when the process ends.
 //!
 //! `cargo run --example non_restartable`
 

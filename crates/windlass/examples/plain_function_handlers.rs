@@ -13,7 +13,7 @@ use windlass::{
     HandlerOptions, JobContext, JobError, JobService, RetryPolicy, SecurityContext, SubmitOptions, TenantId,
 };
 
-/// What every call of a handler shares, such as a connection pool.
+/// Shared by all calls of a handler, such as a connection pool.
 #[derive(Clone, Default)]
 struct Mailer {
     sent: Arc<AtomicU32>,

@@ -1,4 +1,4 @@
-//! A long job that goes on where it stopped: the process is shut down in the middle of it and started again.
+//! A long job that continues where it stopped: the process is shut down in the middle of it and started again.
 //!
 //! `cargo run --example resume_from_checkpoint`
 
@@ -10,7 +10,7 @@ use windlass::{JobContext, JobError, JobService, SecurityContext, SubmitOptions,
 
 const ROWS: u64 = 40;
 
-/// Imports rows one by one and remembers how far it came. Returns where this attempt began.
+/// Imports rows one by one and saves its position. Returns the row at which this attempt started.
 async fn import(_: (), ctx: JobContext, (): ()) -> Result<u64, JobError> {
     let from = ctx.checkpoint::<u64>()?.unwrap_or(0);
     for row in from..ROWS {
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let jobs = start().await?;
     let from: u64 = jobs.wait_for(&ctx, job.id, Duration::from_secs(20)).await?;
     let attempt = jobs.get(&ctx, job.id).await?.attempt;
-    println!("started again, it went on at row {from} of {ROWS}, still in attempt {attempt}");
+    println!("after the restart it continued at row {from} of {ROWS}, still in attempt {attempt}");
     assert!(from > 0 && attempt == 1);
     jobs.shutdown().await;
     Ok(())

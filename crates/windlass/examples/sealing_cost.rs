@@ -12,7 +12,7 @@ use windlass::{Encryption, JobContext, JobError, JobService, LocalKeys, Payload,
 /// How often each is measured; the best of each counts, because the noise of a machine only adds.
 const ROUNDS: usize = 5;
 
-/// For measuring only: everybody knows it.
+/// For measuring only: this key is public.
 const KEYS: &str = "example:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 async fn length(_: (), _: JobContext, text: String) -> Result<usize, JobError> {

@@ -1,11 +1,11 @@
-//! Where jobs are kept, as a URL says it. Read by [`open`](crate::open) and by the command line. Opens nothing.
+//! The URL of a store. Read by [`open`](crate::open) and by the command line. Opens nothing.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use windlass_core::InvalidInput;
 
-/// The place a URL names: `memory:`, `sqlite:PATH` or `postgres://…`. Shown without its password.
+/// The store that a URL names: `memory:`, `sqlite:PATH` or `postgres://…`. Displayed without its password.
 ///
 /// ```
 /// use windlass::Address;
@@ -15,16 +15,16 @@ use windlass_core::InvalidInput;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
-    /// Nowhere: gone with the process.
+    /// In memory: lost when the process ends.
     Memory,
-    /// A file.
+    /// A SQLite file.
     Sqlite(PathBuf),
-    /// A server, by its URL.
+    /// A PostgreSQL server, with its URL.
     Postgres(String),
 }
 
 impl Address {
-    /// Reads a URL. The error does not repeat it: it may hold a password.
+    /// Parses a URL. The error does not repeat the URL, because it may contain a password.
     pub fn parse(url: &str) -> Result<Address, InvalidInput> {
         let known = "write sqlite:PATH or postgres://USER@HOST/DATABASE";
         match url.split_once(':') {

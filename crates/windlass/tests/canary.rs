@@ -175,7 +175,7 @@ async fn look_at_everything(store: Arc<dyn Store>) {
     (waiting.id, waiting.unique) = (JobId::from_i64(waiting.id.as_i64() + 2), None);
     store.submit(Submit { jobs: vec![waiting], lease: None }).await.expect("stored");
     let queues = vec![("default".to_owned(), 9)];
-    let claim = Claim { node: node.node, lease: LeaseId(1), queues, max: 9, quota: [9; 4] };
+    let claim = Claim { node: node.node, lease: LeaseId(1), queues, max: 9, quota: [9; 4], tenant: None };
     let claimed = store.claim(claim).await.expect("claimed");
     assert!(!claimed.jobs.is_empty());
     seen.debug(&claimed);

@@ -176,9 +176,13 @@ async fn a_trace_goes_from_the_caller_through_the_job_to_its_children() {
         let job = submits.submit_named(&ctx, "outer", CANARY, SubmitOptions::new()).await.expect("accepted").id;
         let child: JobId = submits.wait_for(&ctx, job, SOON).await.expect("succeeds");
         submits.wait_for::<()>(&ctx, child, SOON).await.expect("succeeds");
-        (job, child)
+        // RUN-14: what runs in memory is part of the trace too.
+        let spawned = submits.spawn(&ctx, "spawned", |_| async { Ok(()) }).expect("taken");
+        let in_memory = spawned.id;
+        spawned.join().await.expect("succeeds");
+        (job, child, in_memory)
     };
-    let (job, child) = job.instrument(request.clone()).await;
+    let (job, child, in_memory) = job.instrument(request.clone()).await;
     drop(request);
     let foreign = format!("00-{FOREIGN_TRACE}-{FOREIGN_SPAN}-01");
     let options = SubmitOptions::new().header("traceparent", foreign).retry(RetryPolicy::never());
@@ -202,6 +206,9 @@ async fn a_trace_goes_from_the_caller_through_the_job_to_its_children() {
     assert_eq!(hex(&inner.trace_id), hex(&request.trace_id), "one trace");
     assert_eq!(hex(&outer.parent_span_id), hex(&request.span_id), "the job is the caller's child");
     assert_eq!(hex(&inner.parent_span_id), hex(&outer.span_id), "what the job submits is the job's child");
+    let in_memory = by_job[&in_memory.to_string()];
+    assert_eq!(hex(&in_memory.parent_span_id), hex(&request.span_id), "and so is what it spawns");
+    assert_eq!(text(in_memory, "status").as_deref(), Some("succeeded"));
     for (name, value) in [
         ("handler_id", "outer"),
         ("attempt", "1"),

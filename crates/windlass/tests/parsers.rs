@@ -1,14 +1,17 @@
 //! Everything that is read from outside, against the oracles of `fuzz/`: on each seed of the corpus, on pieces and
-//! mixtures of them, and on random text. The same oracles run for as long as one likes with `cargo xtask fuzz`.
+//! mixtures of them, and on random text, for a second each with every change and for ten in the full tier. The same
+//! oracles run under libFuzzer, for as long as one likes, with `cargo xtask fuzz`.
 
 #[path = "../../../fuzz/src/oracles.rs"]
 #[allow(unreachable_pub, reason = "a library there, a module here")]
 mod oracles;
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use windlass_testkit::servers::is_full_tier;
 
 fn corpus(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
@@ -44,16 +47,25 @@ fn mixture(seeds: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// Inputs between two looks at the clock, and the least for each oracle, however slow the machine is.
+const ROUND: u32 = 100;
+const LEAST: u32 = 400;
+
 #[test]
 fn mixtures_of_seeds_and_random_text_pass() {
+    let time = Duration::from_secs(if is_full_tier() { 10 } else { 1 });
     for (target, oracle) in oracles::ORACLES {
-        let mut runner = TestRunner::new(Config { failure_persistence: None, cases: 400, ..Config::default() });
+        let mut runner = TestRunner::new(Config { failure_persistence: None, cases: ROUND, ..Config::default() });
         let any_text = prop_oneof![mixture(seeds(target)), "\\PC{0,40}".prop_map(String::into_bytes)];
-        let passed = runner.run(&any_text, |data| {
-            oracle(&data);
-            Ok(())
-        });
-        passed.unwrap_or_else(|error| panic!("{target}: {error}"));
+        let (began, mut inputs) = (Instant::now(), 0);
+        while inputs < LEAST || began.elapsed() < time {
+            let passed = runner.run(&any_text, |data| {
+                oracle(&data);
+                Ok(())
+            });
+            passed.unwrap_or_else(|error| panic!("{target}: {error}"));
+            inputs += ROUND;
+        }
     }
 }
 

@@ -130,7 +130,8 @@ async fn nobody_hears_of_another(store: Arc<dyn Store>) {
         jobs.audit(&tenant.ctx, "LOOKED", &format!("target-{word}"), Some(format!("detail-{word}")))
             .await
             .expect("noted");
-        jobs.pause(&tenant.ctx, &PauseTarget::Tenant(TenantId(Uuid::new_v4())), &format!("other-{word}"))
+        jobs.operator(OperatorRight::assume())
+            .pause(&tenant.ctx, &PauseTarget::Tenant(TenantId(Uuid::new_v4())), &format!("other-{word}"))
             .await
             .expect("paused");
         let ctx = tenant.ctx.clone();
@@ -219,7 +220,7 @@ async fn ask_everything(jobs: &JobService, me: &mut Tenant, theirs: &[JobId]) {
         me.hears(&jobs.preview(&ctx, &filter, 100).await.expect("counts"));
         me.hears(&jobs.failures(&ctx, &filter, 100).await.expect("groups"));
     }
-    me.hears(&jobs.bulks(&ctx));
+    me.hears(&jobs.bulks(&ctx).await.expect("reads"));
     me.hears(&jobs.counts(&ctx).await.expect("counts"));
     assert_eq!(jobs.counts(&ctx).await.expect("counts").unfinished(), 5, "its own, not all");
     me.hears(&jobs.audit_log(&ctx, &AuditFilter::default()).await.expect("reads"));

@@ -12,9 +12,10 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use windlass::store::{CancelReply, Finish, Finished, ProgressReport, Transition};
+use windlass::store::{CancelReply, Finish, Finished, Note, Noted, Store, Transition};
 use windlass::{
     Builder, Error, JobContext, JobError, JobId, JobService, OperatorRight, Payload, Progress, Status, SubmitOptions,
+    Timestamp,
 };
 
 use crate::fleet::{Role, Settings, Task, onlooker, open, root};
@@ -66,8 +67,9 @@ fn input() -> mpsc::UnboundedReceiver<String> {
 // ---- running jobs
 
 async fn work(task: Task, log: Notes) {
-    let hands = Hands { log: log.clone(), gate: task.gate, innocents: Arc::default() };
-    let service = JobService::builder(open(&task.url).await)
+    let store = open(&task.url).await;
+    let hands = Hands { log: log.clone(), gate: task.gate, innocents: Arc::default(), store: store.clone() };
+    let service = JobService::builder(store)
         .function("hold", hands.clone(), hold)
         .function("deaf", hands.clone(), deaf)
         .function("note", hands.clone(), note)
@@ -76,6 +78,7 @@ async fn work(task: Task, log: Notes) {
         .function("block", hands.clone(), block)
         .function("innocent", hands.clone(), innocent)
         .function("poison", hands.clone(), poison)
+        .function("slow_poison", hands.clone(), slow_poison)
         .function("race", hands, race);
     let service = with_settings(service, task.settings).start().await.expect("start a worker");
     let mut events = service.operator(OperatorRight::assume()).events();
@@ -115,6 +118,8 @@ struct Hands {
     gate: PathBuf,
     /// Innocent jobs that run in this process now.
     innocents: Arc<AtomicUsize>,
+    /// What a handler must not do is done past its context.
+    store: Arc<dyn Store>,
 }
 
 impl Hands {
@@ -194,14 +199,16 @@ async fn write_anyway(hands: &Hands, ctx: &JobContext) {
     if let Err(Error::LeaseLost(job)) = ctx.save_checkpoint(&"late").await {
         hands.log.note(format!("refused {job} save_checkpoint"));
     }
-    let store = ctx.store().expect("the job is stored");
+    let store = &hands.store;
     let late = || Payload::from_store("\"late\"");
     let (node, fence) = (ctx.node(), ctx.fence());
-    if !store.save_checkpoint(node, fence, late()).await.expect("an answer") {
+    let checkpoint = Note { fence, what: Noted::Checkpoint(late()) };
+    if store.note(node, vec![checkpoint]).await.expect("an answer") == [false] {
         hands.log.note(format!("refused {id} checkpoint"));
     }
-    let progress = Progress { sequence: u64::MAX >> 1, percent: 99.0, message: "late".into() };
-    if store.report_progress(node, vec![ProgressReport { fence, progress }]).await.expect("an answer") == [false] {
+    let progress =
+        Progress { sequence: u64::MAX >> 1, percent: 99.0, message: "late".into(), updated_at: Timestamp::default() };
+    if store.note(node, vec![Note { fence, what: Noted::Progress(progress) }]).await.expect("an answer") == [false] {
         hands.log.note(format!("refused {id} progress"));
     }
     let ends = [
@@ -211,8 +218,16 @@ async fn write_anyway(hands: &Hands, ctx: &JobContext) {
         ("release", Transition::Release),
     ];
     for (name, transition) in ends {
-        let finish =
-            Finish { fence, attempt: ctx.attempt(), ran: ctx.elapsed(), transition, follow_up: None, cost: None };
+        let finish = Finish {
+            fence,
+            attempt: ctx.attempt(),
+            ran: ctx.elapsed(),
+            transition,
+            follow_up: None,
+            cost: None,
+            audit: false,
+            resumed: true,
+        };
         if store.finish(node, vec![finish]).await.expect("an answer") == [Finished::Fenced] {
             hands.log.note(format!("refused {id} {name}"));
         }
@@ -241,6 +256,14 @@ async fn poison(hands: Hands, ctx: JobContext, beside: usize) -> Result<Value, J
     while ctx.attempt() == 1 && hands.innocents.load(Ordering::SeqCst) < beside {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    hands.log.note(format!("aborts {} {}", ctx.attempt(), hands.innocents.load(Ordering::SeqCst)));
+    std::process::abort();
+}
+
+/// Takes its whole process along after so many milliseconds.
+async fn slow_poison(hands: Hands, ctx: JobContext, millis: u64) -> Result<Value, JobError> {
+    hands.started(&ctx);
+    tokio::time::sleep(Duration::from_millis(millis)).await;
     hands.log.note(format!("aborts {} {}", ctx.attempt(), hands.innocents.load(Ordering::SeqCst)));
     std::process::abort();
 }

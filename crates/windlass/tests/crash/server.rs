@@ -80,7 +80,7 @@ async fn jobs_in(store: &dyn windlass::store::Store) -> BTreeSet<JobId> {
     let mut ids = BTreeSet::new();
     let mut page = Page::first(Page::MAX);
     loop {
-        let records = store.list(root().scope(), &JobFilter::all(), page).await.expect("list");
+        let records = store.find(root().scope(), &JobFilter::all(), page, None).await.expect("list").jobs;
         let Some(last) = records.last() else { return ids };
         page = page.after(last.id);
         ids.extend(records.iter().map(|record| record.id));
