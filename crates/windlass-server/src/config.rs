@@ -5,21 +5,25 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use subtle::ConstantTimeEq;
 use windlass_core::{Rights, TenantId};
 
-use crate::egress::Egress;
+use crate::Egress;
+use crate::auth::Principal;
 
-/// How the server listens, whom it lets in and what it allows.
+/// How the server listens, authenticates callers and limits requests.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where it listens. Port 0 takes a free one.
+    /// The address to listen on. Port 0 chooses a free port.
     pub listen: SocketAddr,
-    /// The path everything is served under, such as `/jobs`; empty for the root.
+    /// The path prefix of all routes, such as `/jobs`; empty for the root.
     pub base_path: String,
-    /// Who is let in.
+    /// How callers authenticate.
     pub auth: Auth,
-    /// Refuses everything that changes something, whoever asks.
+    /// Rejects every request that changes something, from every caller.
     pub read_only: bool,
     /// Whether the dashboard is served beside the API.
     pub dashboard: bool,
@@ -31,27 +35,62 @@ pub struct Config {
     pub https: Option<bool>,
     /// Serves `/metrics` without a credential. Only honoured on loopback.
     pub open_metrics: bool,
-    /// Takes the caller's address from the last entry of `X-Forwarded-For`: only behind a proxy that sets it.
+    /// Takes the caller's address from the last entry of `X-Forwarded-For`. Use it only behind a proxy that sets this
+    /// header.
     pub trust_forwarded: bool,
-    /// Which addresses webhooks may have. The node that delivers has the last word
+    /// Which addresses webhooks may have. The node that delivers decides in the end
     /// ([`webhooks::register_with`](crate::webhooks::register_with)).
     pub webhook_egress: Egress,
-    /// Lets JWKS documents be fetched from private addresses.
+    /// Allows fetching JWKS documents from private addresses.
     pub allow_private_jwks: bool,
-    /// Part of the text of new API keys, so that a leaked one says where it belongs: `live`, `test`.
+    /// Part of the text of new API keys, so that a leaked key shows where it belongs: `live`, `test`.
     pub environment: String,
+    /// Gives commands on this machine access for as long as the server runs.
+    pub local_key: Option<LocalKey>,
 }
 
-/// Who is let in.
+/// A secret that is not in the store: its holder operates the whole installation with every right until the server
+/// ends. Put it only into a file that only the owner of the process may read.
+#[derive(Clone)]
+pub struct LocalKey {
+    secret: String,
+    user: String,
+}
+
+impl LocalKey {
+    /// Creates a key. Its calls act as `user`.
+    pub fn generate(user: impl Into<String>) -> Self {
+        LocalKey { secret: format!("wll_{}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())), user: user.into() }
+    }
+
+    /// The secret that its calls send.
+    pub fn reveal(&self) -> &str {
+        &self.secret
+    }
+
+    /// The caller, if the call sent this key.
+    pub(crate) fn principal(&self, token: &str) -> Option<Principal> {
+        let same = bool::from(self.secret.as_bytes().ct_eq(token.as_bytes()));
+        same.then(|| Principal::administrator(self.user.clone()))
+    }
+}
+
+impl std::fmt::Debug for LocalKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalKey").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// How callers authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
-    /// Only who has an API key, a token of a configured issuer, or a session.
+    /// With an API key, a token of a configured issuer, or a session.
     Required,
-    /// The same, and a built-in administrator by a login link that works once. Refuses to listen beyond loopback.
+    /// The same, and a built-in administrator with a login link that works once. The server listens only on loopback.
     Local,
 }
 
-/// Bounds of requests and streams (SEC-3).
+/// Bounds of requests and streams.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HttpLimits {
@@ -59,25 +98,34 @@ pub struct HttpLimits {
     pub body_bytes: usize,
     /// All header names and values of a request together.
     pub header_bytes: usize,
-    /// How long a request may take until its answer begins. Streams go on after that.
+    /// How long a request may take until its response starts. Streams continue after that.
     pub request_timeout: Duration,
     /// How long a client may take to send the head of a request.
     pub header_timeout: Duration,
-    /// Connections at once; more wait to be accepted.
+    /// How long a client may read nothing before its connection is closed.
+    pub write_timeout: Duration,
+    /// Maximum number of connections; more wait to be accepted. Also the maximum number of requests in progress that
+    /// may change something, including those whose callers have disconnected; more get 503. Nine tenths of these are
+    /// for tenants: a tenant gets at most half of what the others leave. The last tenth is reserved for operators of
+    /// the whole installation.
     pub connections: usize,
-    /// Event streams at once on this node.
+    /// Maximum number of event streams on this node. Nine tenths are for tenants: a tenant gets at most half of what
+    /// the others leave. The last tenth is reserved for operators of the whole installation.
     pub streams: usize,
-    /// Event streams at once of one principal.
+    /// Maximum number of event streams of one principal.
     pub streams_per_principal: usize,
     /// How long a session lasts after its login.
     pub session: Duration,
-    /// Failed logins that one address may have at once; they come back one every [`HttpLimits::failure_every`].
+    /// How many rejected credentials one address (for IPv6, its 64-bit network) and one credential may have before they
+    /// get 429. One more is allowed every [`HttpLimits::failure_every`]. A valid credential is never rejected because
+    /// of them.
     pub failures: u32,
     /// How often one more failure is allowed.
     pub failure_every: Duration,
-    /// How long requests under way are waited for when the server ends.
+    /// How long a shutdown waits for requests in progress.
     pub drain: Duration,
-    /// Jobs that workers outside the process may hold through this server at once.
+    /// Maximum number of jobs that external workers may hold through this server. Nine tenths are for tenants: a tenant
+    /// gets at most half of what the others leave. The last tenth is reserved for operators of the whole installation.
     pub checkouts: usize,
 }
 
@@ -89,8 +137,9 @@ impl Default for HttpLimits {
             header_bytes: 16 * 1024,
             request_timeout: Duration::from_secs(15),
             header_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
             connections: 4_096,
-            streams: 100,
+            streams: 200,
             streams_per_principal: 10,
             session: Duration::from_secs(12 * 3600),
             failures: 20,
@@ -109,22 +158,22 @@ pub struct JwtConfig {
     pub issuer: String,
     /// The `aud` claim that tokens must have.
     pub audience: String,
-    /// The algorithms it signs with: `HS256`, `RS256`, `ES256`, `EdDSA` and their longer kin. Nothing a token says of
-    /// itself counts. `HS…` needs a secret, all others a set of public keys.
+    /// The algorithms it signs with: `HS256`, `RS256`, `ES256`, `EdDSA` and their longer variants. The token itself
+    /// cannot choose another one. `HS…` needs a secret, all others a set of public keys.
     pub algorithms: Vec<String>,
-    /// Where its keys come from.
+    /// The source of its keys.
     pub keys: JwtKeys,
     /// The claim that names the tenant (a UUID).
     pub tenant_claim: String,
     /// Tenants by the value of the claim, where it is not a UUID itself.
     pub tenants: Vec<(String, TenantId)>,
-    /// The tenant of tokens that have no such claim; `None` refuses them.
+    /// The tenant of tokens without that claim; `None` rejects them.
     pub default_tenant: Option<TenantId>,
-    /// The claim that lists rights: a text with spaces or commas, or an array. Names that are no right are passed over.
+    /// The claim that lists rights: a text with spaces or commas, or an array. Unknown names are ignored.
     pub rights_claim: String,
     /// Rights of tokens without that claim.
     pub default_rights: Rights,
-    /// The claim that, when it is `true`, makes a principal of all tenants; `None` never does.
+    /// If this claim is `true`, the token is for all tenants; `None` disables this.
     pub all_tenants_claim: Option<String>,
 }
 
@@ -134,7 +183,7 @@ pub struct JwtConfig {
 pub enum JwtKeys {
     /// A shared secret, for `HS…` only. At least 32 bytes.
     Secret(Vec<u8>),
-    /// A file with a JWKS document, read again when a token names a key it does not have.
+    /// A file with a JWKS document; it is read again when a token names an unknown key.
     File(PathBuf),
     /// An https address of a JWKS document.
     Url(String),
@@ -151,7 +200,7 @@ impl std::fmt::Debug for JwtKeys {
 }
 
 impl JwtConfig {
-    /// An issuer whose tokens name their tenant in `tenant_id` and their rights in `scope`.
+    /// Creates an issuer whose tokens have their tenant in `tenant_id` and their rights in `scope`.
     pub fn new(issuer: impl Into<String>, audience: impl Into<String>, algorithms: &[&str], keys: JwtKeys) -> Self {
         JwtConfig {
             issuer: issuer.into(),
@@ -184,22 +233,23 @@ impl Default for Config {
             webhook_egress: Egress::default(),
             allow_private_jwks: false,
             environment: "live".to_owned(),
+            local_key: None,
         }
     }
 }
 
 impl Config {
-    /// The defaults on another address.
+    /// Returns the defaults with another address.
     pub fn listen(listen: SocketAddr) -> Self {
         Config { listen, ..Config::default() }
     }
 
-    /// Whether cookies are for https only.
+    /// Whether cookies are sent over https only.
     pub(crate) fn secure_cookies(&self) -> bool {
         self.https.unwrap_or(!self.listen.ip().is_loopback())
     }
 
-    /// Says what makes no sense.
+    /// Returns an error for invalid settings.
     pub(crate) fn check(&self) -> Result<(), crate::Error> {
         let base = &self.base_path;
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);

@@ -58,12 +58,13 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeJson
     }
 }
 
-async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
+/// All of a body, within the server's bound.
+pub(crate) async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
     Bytes::from_request(request, state).await.map_err(|rejection| match rejection {
         BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)) => {
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the body is larger than the server accepts")
         }
-        _ => Problem::malformed("the body could not be read"),
+        _ => Problem::malformed("cannot read the body"),
     })
 }
 
@@ -86,7 +87,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let query = one_status(parts.uri.query().unwrap_or_default());
-        let uri = Uri::try_from(format!("/?{query}")).map_err(|_| Problem::malformed("the query cannot be read"))?;
+        let uri = Uri::try_from(format!("/?{query}")).map_err(|_| Problem::malformed("cannot read the query"))?;
         let query = axum::extract::Query::<T>::try_from_uri(&uri);
         let axum::extract::Query(value) = query.map_err(|error| Problem::malformed(error.body_text()))?;
         Ok(Query(value))
@@ -124,7 +125,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathJob {
         let plain = !id.id.is_empty() && id.id.len() <= 20 && id.id.bytes().all(|b| b.is_ascii_digit());
         match id.id.parse() {
             Ok(job) if plain => Ok(PathJob(job)),
-            _ => Err(Problem::malformed("a job id is a decimal number")),
+            _ => Err(Problem::malformed("expected a job id, a decimal number")),
         }
     }
 }

@@ -13,26 +13,26 @@ use windlass_core::{
 
 use crate::problem::Problem;
 
-/// A job as it is shown: never with its input or its output.
+/// A job, without its input and output.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Job {
     /// Its id, a decimal number.
     #[schema(value_type = String, example = "7341234567890123456")]
     id: JobId,
-    /// Whose it is.
+    /// The tenant that owns it.
     #[schema(value_type = String, format = Uuid)]
     tenant: String,
-    /// What runs it.
+    /// The handler that runs it.
     handler: String,
-    /// Where it waits.
+    /// The queue it waits in.
     queue: String,
-    /// Where it is in its life.
+    /// Its status.
     #[schema(value_type = StatusName)]
     status: Status,
-    /// How urgent it is: higher first.
+    /// Its priority: higher first.
     #[schema(value_type = i16)]
     priority: Priority,
-    /// Attempts begun or failed so far.
+    /// Number of attempts so far, including the running one.
     attempt: u16,
     /// Failed attempts.
     failed: u16,
@@ -41,7 +41,7 @@ pub(crate) struct Job {
     /// When it was submitted.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// When it is due, if that lies ahead or lay ahead at the submit.
+    /// When it is due, if that is in the future or was in the future at its submit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     run_at: Option<Timestamp>,
@@ -56,7 +56,7 @@ pub(crate) struct Job {
     /// The node that holds it or ran it last.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<i64>,
-    /// Whether a cancel has been asked for and not yet been carried out.
+    /// Whether a cancel was requested but is not complete yet.
     cancel_requested: bool,
     /// Its last error.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,13 +67,16 @@ pub(crate) struct Job {
     /// The last progress it reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     progress: Option<ProgressBody>,
+    /// Its cost so far, if any was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<CostSum>,
     /// Its batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     batch: Option<JobId>,
     /// Its labels.
     tags: Vec<String>,
-    /// What ties it to the request it came from.
+    /// Groups it with other jobs of the same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     correlation_id: Option<String>,
     /// Its ordering key.
@@ -81,12 +84,12 @@ pub(crate) struct Job {
     ordering_key: Option<String>,
     /// How its attempts are run.
     spec: SpecBody,
-    /// For a dead letter that was replayed: by whom, when and as which job.
+    /// For a replayed dead letter: by whom, when and as which job.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<ReplayedBody>,
 }
 
-/// Where a job is in its life.
+/// The status of a job.
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[allow(dead_code)]
@@ -109,25 +112,37 @@ pub(crate) struct ErrorBody {
     pub(crate) code: String,
     /// For people.
     pub(crate) message: String,
-    /// Anything more, for programs.
+    /// More data, for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<serde_json::Value>,
-    /// What follows: `retryable`, `terminal`, `snooze`, `discard`, `retry_after`.
+    /// The consequence: `retryable`, `terminal`, `snooze`, `discard`, `retry_after`.
     #[schema(value_type = serde_json::Value)]
     kind: windlass_core::ErrorKind,
-    /// Whether another attempt may cure it.
+    /// Whether another attempt may succeed.
     retryable: bool,
 }
 
-/// How far a job has come.
+/// The progress of a job.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ProgressBody {
-    /// Counts the reports of a job; a stream goes on after it.
+    /// Counts the reports of a job; a stream can continue after it.
     pub(crate) sequence: u64,
     /// 0 to 100.
     percent: f32,
-    /// What it is doing.
+    /// What it is doing, for people.
     message: String,
+    /// When it was reported.
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: Timestamp,
+}
+
+/// The cost of a job: all its attempts, plus what operators recorded.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct CostSum {
+    /// Money, in cents.
+    cents: i64,
+    /// Any other unit.
+    units: i64,
 }
 
 /// How a job's attempts are run; durations are milliseconds.
@@ -149,6 +164,11 @@ pub(crate) struct SpecBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    nominal_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     idempotency_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -160,7 +180,7 @@ pub(crate) struct SpecBody {
     sealed: bool,
 }
 
-/// A mark on a dead letter that has been replayed.
+/// Marks a replayed dead letter.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ReplayedBody {
     by: String,
@@ -180,7 +200,8 @@ impl From<JobError> for ErrorBody {
 
 impl From<Progress> for ProgressBody {
     fn from(progress: Progress) -> Self {
-        ProgressBody { sequence: progress.sequence, percent: progress.percent, message: progress.message }
+        let Progress { sequence, percent, message, updated_at } = progress;
+        ProgressBody { sequence, percent, message, updated_at }
     }
 }
 
@@ -210,6 +231,7 @@ impl From<JobRecord> for Job {
             error: job.error.map(ErrorBody::from),
             reason: job.reason,
             progress: job.progress.map(ProgressBody::from),
+            cost: job.cost.map(|cost| CostSum { cents: cost.cents, units: cost.units }),
             batch: job.batch.map(|batch| batch.0),
             tags: job.tags,
             correlation_id: job.correlation_id,
@@ -221,6 +243,8 @@ impl From<JobRecord> for Job {
                 deadline_at: spec.deadline_at,
                 retention: spec.retention.map(millis),
                 user: spec.user,
+                service: spec.service,
+                nominal_at: spec.nominal_at,
                 idempotency_key: spec.idempotency_key,
                 parent: spec.parent,
                 callback: spec.callback,
@@ -234,16 +258,16 @@ impl From<JobRecord> for Job {
 /// A page of jobs, newest first.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct JobPage {
-    /// The jobs; may be fewer than asked for although there are more.
+    /// The jobs; may be fewer than requested although there are more.
     pub(crate) jobs: Vec<Job>,
-    /// Pass it as `before` for the page after this one; absent on the last page.
+    /// Pass it as `before` to get the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) next: Option<JobId>,
 }
 
 impl JobPage {
-    /// A page, and where the one after it begins.
+    /// A page, and where the next page starts.
     pub(crate) fn new(records: Vec<JobRecord>, next: Option<JobId>) -> Self {
         JobPage { jobs: records.into_iter().map(Job::from).collect(), next }
     }
@@ -287,27 +311,27 @@ impl From<HistoryEntry> for HistoryLine {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
-    /// This handler's.
+    /// Only jobs of this handler.
     handler_id: Option<String>,
-    /// In one of these states; several with commas between them.
+    /// Only jobs in one of these states, separated by commas.
     status: Option<String>,
-    /// Submitted at or after (RFC 3339).
+    /// Only jobs submitted at or after this time (RFC 3339).
     created_after: Option<String>,
-    /// Submitted before (RFC 3339).
+    /// Only jobs submitted before this time (RFC 3339).
     created_before: Option<String>,
-    /// Any condition, such as `handler:mail.send status:retrying tag:vip created>1h`.
+    /// A filter, such as `handler:mail.send status:retrying tag:vip created>1h`.
     filter: Option<String>,
-    /// Ended for this reason.
+    /// Only jobs that ended for this reason.
     reason: Option<String>,
-    /// Dead letters that have, or have not, been replayed.
+    /// Only dead letters that were, or were not, replayed.
     replayed: Option<bool>,
-    /// At most so many; 50 by default, more than 200 is 200.
+    /// Maximum number of jobs: 50 by default, at most 200.
     #[param(minimum = 1)]
     limit: Option<usize>,
-    /// Skip so many.
+    /// Number of jobs to skip.
     #[param(minimum = 0)]
     offset: Option<usize>,
-    /// Only jobs older than this one: the `next` of the page before.
+    /// Only jobs older than this one: the `next` of the previous page.
     before: Option<String>,
 }
 
@@ -330,7 +354,7 @@ impl ListQuery {
             offset: self.offset.unwrap_or(0),
         };
         if page.offset > OFFSET_MAX {
-            let message = format!("at most {OFFSET_MAX}; follow `next` for pages further back");
+            let message = format!("must be at most {OFFSET_MAX}; use `next` for older pages");
             return Err(Problem::invalid("offset", message));
         }
         Ok((filter, page))
@@ -361,7 +385,7 @@ fn time(field: &str, text: Option<String>) -> Result<Option<Timestamp>, Problem>
 pub(crate) fn job_id(field: &str, text: &str) -> Result<JobId, Problem> {
     let plain = !text.is_empty() && text.len() <= 20 && text.bytes().all(|b| b.is_ascii_digit());
     let parsed = plain.then(|| text.parse().ok()).flatten();
-    parsed.ok_or_else(|| Problem::invalid(field, "a job id is a decimal number"))
+    parsed.ok_or_else(|| Problem::invalid(field, "expected a job id, a decimal number"))
 }
 
 /// A priority: a name or a number, higher first.
@@ -384,43 +408,46 @@ impl PriorityBody {
     }
 }
 
-/// How a job is submitted. Everything may be left out.
+/// How a job is submitted. Every field is optional.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Options {
     /// A second submit with this key returns the first job's id.
     idempotency_key: Option<String>,
-    /// How urgent it is.
+    /// Its priority.
     priority: Option<PriorityBody>,
     /// Starts this long after the submit.
     delay_ms: Option<u64>,
     /// Starts at this time.
     #[schema(value_type = Option<String>, format = DateTime)]
     run_at: Option<Timestamp>,
-    /// Limits each attempt.
+    /// The time limit of each attempt; 0 means no limit.
     timeout_ms: Option<u64>,
     /// Overrides the handler's retry policy.
     retry: Option<RetryBody>,
-    /// Cancels the job if it has not started by then.
+    /// Cancels the job if it has not started by this time.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
-    /// Ends the job if it has not succeeded by then.
+    /// Ends the job if it has not succeeded by this time.
     #[schema(value_type = Option<String>, format = DateTime)]
     deadline_at: Option<Timestamp>,
-    /// Keeps the ended job this long.
+    /// The time the job is for, such as the time of a schedule; it does not affect when the job starts.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    nominal_at: Option<Timestamp>,
+    /// How long the ended job is stored.
     retention_ms: Option<u64>,
     /// Jobs of one tenant with the same key run one at a time, in order of submission.
     ordering_key: Option<String>,
-    /// At most one such job is queued or running, or submitted within a time.
+    /// Allows at most one such job that has not ended, or one submit within a time window.
     unique: Option<UniqueBody>,
     /// Labels to find it by.
     #[serde(default)]
     tags: Vec<String>,
-    /// What ties it to other things.
+    /// Groups it with other jobs.
     correlation_id: Option<String>,
     /// The queue it waits in.
     queue: Option<String>,
-    /// What travels with it.
+    /// Headers that are stored with it.
     #[serde(default)]
     headers: BTreeMap<String, String>,
 }
@@ -429,21 +456,21 @@ pub(crate) struct Options {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryBody {
-    /// Attempts in all, the first included.
+    /// Maximum number of attempts, including the first; 1 or 0 means no retries.
     max_attempts: Option<u16>,
-    /// Wait after the first failure.
+    /// The delay after the first failure.
     first_delay: Option<u64>,
-    /// No wait is longer.
+    /// The maximum delay.
     max_delay: Option<u64>,
-    /// Each wait is this many times the one before.
+    /// Each delay is the previous one times this factor.
     multiplier: Option<f64>,
-    /// The part of each wait that is random, 0 to 1.
+    /// The random fraction of each delay, 0 to 1.
     jitter: Option<f64>,
     /// No retry starts later than this after the submit.
     max_elapsed: Option<u64>,
-    /// An attempt that ran this long before it failed starts the count anew.
+    /// An attempt that ran this long before it failed resets the count.
     reset_after: Option<u64>,
-    /// Waits by these numbers after so many failures.
+    /// Other delays after a number of failures.
     then: Option<PhaseBody>,
 }
 
@@ -461,9 +488,9 @@ pub(crate) struct PhaseBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UniqueBody {
-    /// The key; content decides without one.
+    /// The key; without a key, the content decides.
     key: Option<String>,
-    /// How long it holds; until the job has ended without one.
+    /// How long it holds; without a window, until the job has ended.
     window_ms: Option<u64>,
 }
 
@@ -478,7 +505,7 @@ pub(crate) fn duration(field: &str, ms: u64) -> Result<Duration, InvalidInput> {
     let duration = Duration::from_millis(ms);
     match duration <= LONGEST {
         true => Ok(duration),
-        false => Err(InvalidInput::new(field, "longer than ten years")),
+        false => Err(InvalidInput::new(field, "must be at most ten years")),
     }
 }
 
@@ -489,7 +516,7 @@ fn optional(field: &str, ms: Option<u64>) -> Result<Option<Duration>, InvalidInp
 /// Reads when a job starts from the two fields that say so.
 pub(crate) fn start(run_at: Option<Timestamp>, delay_ms: Option<u64>) -> Result<Option<Start>, InvalidInput> {
     match (run_at, delay_ms) {
-        (Some(_), Some(_)) => Err(InvalidInput::new("run_at", "give either `run_at` or `delay_ms`")),
+        (Some(_), Some(_)) => Err(InvalidInput::new("run_at", "give `run_at` or `delay_ms`, not both")),
         (Some(at), None) => Ok(Some(Start::At(at))),
         (None, Some(ms)) => Ok(Some(Start::After(duration("delay_ms", ms)?))),
         (None, None) => Ok(None),
@@ -514,9 +541,6 @@ impl RetryBody {
                 multiplier: then.multiplier,
             });
         }
-        if policy.max_attempts == 0 {
-            return Err(InvalidInput::new("retry.max_attempts", "must be at least 1"));
-        }
         if !(0.0..=1.0).contains(&policy.jitter) {
             return Err(InvalidInput::new("retry.jitter", "must be 0 to 1"));
         }
@@ -534,7 +558,7 @@ impl Options {
         let mut options = SubmitOptions::new();
         options.idempotency_key = match (self.idempotency_key, key) {
             (Some(body), Some(header)) if body != header => {
-                return Err(InvalidInput::new("idempotency_key", "the header names another key than the body"));
+                return Err(InvalidInput::new("idempotency_key", "the header and the body have different keys"));
             }
             (body, header) => body.or(header),
         };
@@ -544,6 +568,7 @@ impl Options {
         options.spec.retry = self.retry.map(RetryBody::read).transpose()?;
         options.spec.expires_at = self.expires_at;
         options.spec.deadline_at = self.deadline_at;
+        options.spec.nominal_at = self.nominal_at;
         options.spec.retention = optional("retention_ms", self.retention_ms)?;
         options.ordering_key = self.ordering_key;
         options.unique = match self.unique {
@@ -597,6 +622,5 @@ mod tests {
         assert_eq!(read(r#"{"delay_ms": 1, "run_at": "2027-01-01T00:00:00Z"}"#, None), Err("run_at".into()));
         assert_eq!(read(r#"{"timeout_ms": 18446744073709551615}"#, None), Err("timeout_ms".into()));
         assert_eq!(read(r#"{"priority": "urgent"}"#, None), Err("priority".into()));
-        assert_eq!(read(r#"{"retry": {"max_attempts": 0}}"#, None), Err("retry.max_attempts".into()));
     }
 }

@@ -15,14 +15,14 @@ pub(crate) fn complete(document: &utoipa::openapi::OpenApi, needs: &Needs, base:
     document["info"] = json!({
         "title": "Windlass",
         "version": env!("CARGO_PKG_VERSION"),
-        "description": "Durable background jobs: submit, watch and steer them. Errors are RFC 9457 problems.",
+        "description": "Durable background jobs: submit, watch and control them. Errors are RFC 9457 problems.",
         "license": { "name": "MIT OR Apache-2.0" },
     });
     document["servers"] = json!([{ "url": format!("{base}{}", crate::routes::API) }]);
     document["components"]["securitySchemes"] = json!({
         "bearer": { "type": "http", "scheme": "bearer", "description": "An API key or a JSON Web Token." },
         "session": { "type": "apiKey", "in": "cookie", "name": "__Host-windlass",
-            "description": "The session of the dashboard, from its own pages only." },
+            "description": "The session of the dashboard, accepted only from its own pages." },
     });
     for (method, path, need) in needs {
         let operation = &mut document["paths"][path][method];
@@ -34,7 +34,7 @@ pub(crate) fn complete(document: &utoipa::openapi::OpenApi, needs: &Needs, base:
         operation["operationId"] = json!(operation_id(method, path));
         operation["security"] = json!([{ "bearer": [] }, { "session": [] }]);
         let problem = json!({
-            "description": "A problem: `code` says which.",
+            "description": "An error; `code` identifies it.",
             "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
         });
         operation["responses"]["default"] = problem;
@@ -133,7 +133,9 @@ fn operation(server: &str, path: &str, method: &str, operation: &Value) -> Marku
 fn curl(server: &str, path: &str, method: &str, body: bool) -> String {
     let data = if body { " \\\n  -H 'Content-Type: application/json' -d '{}'" } else { "" };
     let method = method.to_uppercase();
-    format!("curl -X {method} -H \"Authorization: Bearer $WINDLASS_KEY\"{data} \\\n  \"$WINDLASS_URL{server}{path}\"")
+    format!(
+        "curl -X {method} -H \"Authorization: Bearer $WINDLASS_API_KEY\"{data} \\\n  \"$WINDLASS_URL{server}{path}\""
+    )
 }
 
 fn schema_of(schema: &Value) -> Markup {

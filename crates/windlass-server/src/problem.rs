@@ -28,35 +28,35 @@ pub struct Problem {
     pub instance: Option<String>,
     /// A stable name for programs.
     pub code: String,
-    /// What to name when asking an operator.
+    /// The id to give to an operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// Every field that is wrong.
+    /// Every invalid field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
-    /// The job in question.
+    /// The job concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub job: Option<JobId>,
-    /// Where that job is, if that stands in the way.
+    /// The status of that job, if the status is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_status: Option<String>,
     /// When the same call may succeed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The quota that does not allow it.
+    /// The exceeded quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaProblem>,
 }
 
-/// A field that is wrong.
+/// An invalid field.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct FieldError {
     /// Its name.
     pub field: String,
     /// What is wrong with it.
     pub message: String,
-    /// The place of the item in a batch, from 0.
+    /// The index of the item in a batch, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<usize>,
 }
@@ -73,7 +73,7 @@ pub struct QuotaProblem {
 }
 
 impl Problem {
-    /// A problem with a status, a code and what happened.
+    /// Creates a problem with a status, a code and a description.
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         Problem {
             kind: format!("urn:windlass:problem:{code}"),
@@ -91,9 +91,9 @@ impl Problem {
         }
     }
 
-    /// No credential, or not a valid one. Says nothing about which.
+    /// The credential is missing or invalid; does not say which.
     pub fn unauthorized() -> Self {
-        Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "a valid API key, token or session is needed")
+        Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "this needs a valid API key, token or session")
     }
 
     /// The principal may not do this.
@@ -101,7 +101,7 @@ impl Problem {
         Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
 
-    /// There is no such thing in the caller's tenant.
+    /// The caller's tenant has no such object.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Problem::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
@@ -111,7 +111,7 @@ impl Problem {
         of(&Error::InvalidInput(InvalidInput::new(field, message)))
     }
 
-    /// The request itself cannot be read.
+    /// The request cannot be parsed.
     pub fn malformed(detail: impl Into<String>) -> Self {
         Problem::new(StatusCode::BAD_REQUEST, "invalid_input", detail)
     }
@@ -121,9 +121,15 @@ impl Problem {
         Problem::new(StatusCode::TOO_MANY_REQUESTS, code, detail).retry_after(after)
     }
 
-    /// A bug, or something that nobody foresaw. The log has what happened, the caller has not.
+    /// The server, or the tenant's share of it, is full; nothing was done.
+    pub(crate) fn crowded() -> Self {
+        let detail = "the server already runs the maximum number of requests";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "backpressure", detail).retry_after(TRY_AGAIN)
+    }
+
+    /// A bug or an unforeseen error. The log has the details, the response has none.
     pub fn internal() -> Self {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "the server could not carry this out")
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "the server could not do this")
     }
 
     /// When to try again.
@@ -162,8 +168,10 @@ pub(crate) fn of(error: &Error) -> Problem {
             let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail);
             bad.iter().fold(problem, |problem, item| problem.field(&item.error, Some(item.index)))
         }
-        Error::HandlerNotFound(_) => Problem::new(StatusCode::NOT_FOUND, code, detail),
+        Error::HandlerNotFound(_) | Error::HandlerUnknown { .. } => Problem::new(StatusCode::NOT_FOUND, code, detail),
         Error::NotFound(job) => Problem::new(StatusCode::NOT_FOUND, code, detail).job(*job),
+        Error::ScheduleNotFound(_) => Problem::new(StatusCode::NOT_FOUND, code, detail),
+        Error::ScheduleChanged { .. } => Problem::new(StatusCode::CONFLICT, code, detail),
         Error::AlreadyFinished { job, status } => {
             let mut problem = Problem::new(StatusCode::CONFLICT, code, detail).job(*job);
             problem.job_status = Some(status.to_string());
@@ -182,6 +190,7 @@ pub(crate) fn of(error: &Error) -> Problem {
         Error::Timeout(_) => Problem::new(StatusCode::GATEWAY_TIMEOUT, code, detail),
         Error::Sealed { job, source } => keys(code, source.is_transient(), detail).job(*job),
         Error::Keys(source) => keys(code, source.is_transient(), detail),
+        Error::Forbidden(_) => Problem::forbidden(detail),
         Error::ShutDown => Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(TRY_AGAIN),
         Error::Store(error) => of_store(error),
         // Ends of jobs and outputs of the wrong type belong to Rust callers that wait; over HTTP they are data.
@@ -203,9 +212,11 @@ fn of_store(error: &store::Error) -> Problem {
     match error {
         store::Error::InvalidInput(bad) => of(&Error::InvalidInput(bad.clone())),
         store::Error::QuotaExceeded(over) => of(&Error::QuotaExceeded(over.clone())),
-        store::Error::Unavailable(_) => unavailable("the store does not answer; nothing was written"),
-        store::Error::Unknown(_) => unavailable("the store was lost during the write; it may have happened"),
-        store::Error::Refused(_) => unavailable("the store refuses to work until an operator has seen to it"),
+        store::Error::Unavailable(_) => unavailable("the store does not respond; nothing was written"),
+        store::Error::Unknown(_) => {
+            unavailable("the connection to the store was lost during the write; its outcome is unknown")
+        }
+        store::Error::Refused(_) => unavailable("the store refuses to work until an operator fixes it"),
         store::Error::Full(_) => {
             Problem::new(StatusCode::INSUFFICIENT_STORAGE, error.code(), "the store is full; nothing was written")
         }
@@ -316,13 +327,17 @@ mod tests {
             (Error::InvalidInput(bad.clone()), 422, "invalid_input"),
             (Error::InvalidBatch(vec![BadItem { index: 3, error: bad }]), 422, "invalid_input"),
             (Error::HandlerNotFound("x".into()), 404, "handler_not_found"),
+            (Error::HandlerUnknown { handler: "x".into(), live: vec![] }, 404, "handler_not_found"),
             (Error::NotFound(job), 404, "job_not_found"),
+            (Error::ScheduleNotFound("x".into()), 404, "schedule_not_found"),
+            (Error::ScheduleChanged { name: "x".into(), version: 2 }, 409, "schedule_changed"),
             (Error::AlreadyFinished { job, status: Status::Succeeded }, 409, "already_finished"),
             (Error::Conflict { job, message: "it runs".into() }, 409, "conflict"),
             (Error::LeaseLost(job), 409, "lease_lost"),
             (Error::Backpressure("the channel"), 429, "backpressure"),
             (Error::QuotaExceeded(over), 429, "quota_exceeded"),
             (Error::Timeout("job 7".into()), 504, "job_timeout"),
+            (Error::Forbidden("pausing all".into()), 403, "forbidden"),
             (Error::ShutDown, 503, "shut_down"),
             (Error::Store(store::Error::Unavailable(secret())), 503, "unavailable"),
             (Error::Store(store::Error::Unknown(secret())), 503, "unknown_outcome"),

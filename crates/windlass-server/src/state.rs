@@ -1,17 +1,23 @@
 //! What all requests of a server share. Made once by `Server` or `router`; holds no request's data.
 
 use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::FutureExt;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use windlass_core::JobService;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+use windlass_core::{JobService, TenantId};
 
 use crate::auth::{Attempts, AuthMethod, Issuer, Principal, Sessions};
 use crate::config::Config;
+use crate::metrics::Names;
+use crate::places::{Place, Places};
 use crate::problem::Problem;
-use crate::routes::work::Checkouts;
 use crate::streams::Streams;
 
 /// The server behind the routes. Cheap to clone.
@@ -24,7 +30,12 @@ pub(crate) struct Inner {
     pub(crate) sessions: Sessions,
     pub(crate) attempts: Attempts,
     pub(crate) streams: Streams,
-    pub(crate) checkouts: Checkouts,
+    /// Places for requests that may change something.
+    changes: Places,
+    /// Those requests, until they have been carried out.
+    pub(crate) tasks: TaskTracker,
+    /// What metrics are named by.
+    pub(crate) names: Mutex<Names>,
     issuers: Vec<Issuer>,
     /// Cancelled when the server ends: streams say goodbye, and `/readyz` sends callers elsewhere.
     pub(crate) ending: CancellationToken,
@@ -46,7 +57,9 @@ impl App {
             sessions: Sessions::new(),
             attempts: Attempts::new(&config.limits),
             streams: Streams::new(&config.limits),
-            checkouts: Checkouts::new(config.limits.checkouts),
+            changes: Places::new(config.limits.connections),
+            tasks: TaskTracker::new(),
+            names: Mutex::default(),
             issuers,
             ending: CancellationToken::new(),
             service,
@@ -54,8 +67,35 @@ impl App {
         })))
     }
 
+    /// Takes a place for a request that may change something, of the share of `tenant`, or of all places for a caller who
+    /// operates all tenants.
+    pub(crate) fn enter(&self, tenant: Option<TenantId>) -> Result<Place, Problem> {
+        self.changes.enter(tenant).ok_or_else(Problem::crowded)
+    }
+
+    /// Carries out what may change something on a task of its own, to its end: a caller who goes away, or whose time is
+    /// over, cannot leave it half done. The task keeps the place, and counts its own panic: there may be nobody else.
+    pub(crate) async fn carry_out<T: Send + 'static>(
+        &self,
+        place: Place,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let supervisor = self.service.supervisor().clone();
+        let task = async move {
+            let _place = place;
+            AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| {
+                supervisor.note_panic("request", &*panic);
+                Problem::internal()
+            })
+        };
+        self.tasks.spawn(task.in_current_span()).await.unwrap_or_else(|_| Err(Problem::internal()))
+    }
+
     /// Who a bearer token belongs to; nobody if it is not good.
     pub(crate) async fn principal_of(&self, token: &str) -> Result<Option<Principal>, Problem> {
+        if let Some(local) = self.config.local_key.as_ref().and_then(|key| key.principal(token)) {
+            return Ok(Some(local));
+        }
         if token.starts_with(KEY_PREFIX) {
             let key = self.service.check_key(token).await?;
             return Ok(key.map(|key| Principal {
@@ -65,12 +105,22 @@ impl App {
                 rights: key.rights,
                 method: AuthMethod::Key,
                 key: Some(key.id),
+                session: None,
+                expires_at: key.expires_at,
             }));
         }
         match self.issuers.iter().find(|issuer| issuer.is_named_in(token)) {
             Some(issuer) => Ok(issuer.principal(token).await),
             None => Ok(None),
         }
+    }
+
+    /// Whether what a caller has shown is still worth something: its time is not over, its key and its session are good.
+    pub(crate) async fn still_good(&self, principal: &Principal) -> Result<bool, Problem> {
+        let over = principal.expires_at.is_some_and(|at| at <= self.service.now());
+        Ok(!over
+            && self.sessions.is_open(self, principal.session.as_deref()).await?
+            && self.sessions.key_is_good(self, principal.key.as_deref()).await?)
     }
 
     /// Whether a key can still be used.

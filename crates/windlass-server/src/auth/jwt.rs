@@ -1,4 +1,4 @@
-//! JSON Web Tokens of configured issuers (API-3). What is accepted is decided by the configuration alone: issuer,
+//! JSON Web Tokens of configured issuers. What is accepted is decided by the configuration alone: issuer,
 //! audience, algorithms and keys. A token can choose nothing but which of the issuer's keys signed it.
 
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Header, Validation, decode, decode_header};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
-use windlass_core::{Right, Rights, TenantId};
+use windlass_core::{Right, Rights, TenantId, Timestamp};
 
+use crate::Egress;
 use crate::auth::{AuthMethod, Principal};
 use crate::config::{Config, JwtConfig, JwtKeys};
-use crate::egress::Egress;
 
 /// An issuer with the keys that are known of it.
 pub(crate) struct Issuer {
@@ -45,6 +45,9 @@ const SET_BYTES: usize = 256 * 1024;
 /// How long a fetch may take.
 const FETCH: Duration = Duration::from_secs(5);
 
+/// A time that is as good as never, and still a time.
+const FAR_AHEAD_MS: f64 = 4e12;
+
 /// How far clocks may be apart.
 const LEEWAY_SECONDS: u64 = 30;
 
@@ -58,15 +61,17 @@ impl Issuer {
         let shared =
             |algorithm: &Algorithm| matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512);
         if algorithms.is_empty() {
-            return Err(bad("no algorithm".to_owned()));
+            return Err(bad("at least one algorithm is needed".to_owned()));
         }
         match &config.keys {
-            JwtKeys::Secret(secret) if secret.len() < 32 => return Err(bad("the secret is below 32 bytes".to_owned())),
+            JwtKeys::Secret(secret) if secret.len() < 32 => {
+                return Err(bad("the secret must have at least 32 bytes".to_owned()));
+            }
             JwtKeys::Secret(_) if !algorithms.iter().all(shared) => {
-                return Err(bad("a shared secret is for HS algorithms only".to_owned()));
+                return Err(bad("a shared secret works only with HS algorithms".to_owned()));
             }
             JwtKeys::File(_) | JwtKeys::Url(_) if algorithms.iter().any(shared) => {
-                return Err(bad("public keys are never for HS algorithms".to_owned()));
+                return Err(bad("public keys do not work with HS algorithms".to_owned()));
             }
             _ => {}
         }
@@ -135,7 +140,7 @@ impl Issuer {
             }
             Err(error) => {
                 let issuer = &self.config.issuer;
-                tracing::warn!(issuer, "the keys of {issuer} could not be fetched, the last ones stay: {error}");
+                tracing::warn!(issuer, "could not fetch the keys of {issuer}; the previous keys stay in use: {error}");
                 known
             }
         }
@@ -149,25 +154,25 @@ impl Issuer {
                 read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?
             }
             (_, Some((client, url))) => get(client, url.clone()).await?,
-            _ => return Err("there is nowhere to fetch from".to_owned()),
+            _ => return Err("the configuration has no URL or file to fetch from".to_owned()),
         };
         if text.len() > SET_BYTES {
-            return Err(format!("the set is larger than {SET_BYTES} bytes"));
+            return Err(format!("the key set is larger than {SET_BYTES} bytes"));
         }
-        serde_json::from_slice(&text).map_err(|error| format!("the set cannot be read: {error}"))
+        serde_json::from_slice(&text).map_err(|error| format!("cannot read the key set: {error}"))
     }
 }
 
 async fn get(client: &reqwest::Client, url: reqwest::Url) -> Result<Vec<u8>, String> {
     let mut response = client.get(url).send().await.map_err(|error| error.to_string())?;
     if response.status() != reqwest::StatusCode::OK {
-        return Err(format!("the issuer answered {}", response.status()));
+        return Err(format!("the issuer returned {}", response.status()));
     }
     let mut text = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| error.to_string())? {
         text.extend_from_slice(&chunk);
         if text.len() > SET_BYTES {
-            return Err(format!("the set is larger than {SET_BYTES} bytes"));
+            return Err(format!("the key set is larger than {SET_BYTES} bytes"));
         }
     }
     Ok(text)
@@ -222,7 +227,17 @@ fn principal_of(claims: &Map<String, Value>, config: &JwtConfig) -> Option<Princ
     };
     let all_tenants =
         config.all_tenants_claim.as_ref().is_some_and(|name| claims.get(name) == Some(&Value::Bool(true)));
-    Some(Principal { tenant, all_tenants, user: user.to_owned(), rights, method: AuthMethod::Jwt, key: None })
+    let millis = (claims.get("exp")?.as_f64()? + LEEWAY_SECONDS as f64) * 1e3;
+    Some(Principal {
+        tenant,
+        all_tenants,
+        user: user.to_owned(),
+        rights,
+        method: AuthMethod::Jwt,
+        key: None,
+        session: None,
+        expires_at: Some(Timestamp::from_millis(millis.min(FAR_AHEAD_MS) as i64)),
+    })
 }
 
 fn tenant_of(value: &str, config: &JwtConfig) -> Option<TenantId> {

@@ -1,7 +1,8 @@
-//! Who asks, and whether they may: one guard in front of every route. Called by the router only; handlers get a
+//! Authenticates and authorises callers: one guard in front of every route. Called by the router only; handlers get a
 //! [`Caller`] that has passed it. Never looks at what a request wants to do beyond the need its route declares.
 
 mod attempts;
+mod deep_link;
 mod jwt;
 mod session;
 
@@ -11,17 +12,17 @@ use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Redirect, Response};
-use windlass_core::{JobId, OperatorRight, Right, Rights, SecurityContext, TenantId};
+use axum::response::{IntoResponse, Response};
+use windlass_core::{JobId, OperatorRight, Right, Rights, Scope, SecurityContext, TenantId, Timestamp, Within};
 
 pub(crate) use attempts::Attempts;
 pub(crate) use jwt::Issuer;
-pub(crate) use session::{Sessions, login, login_once, logout};
+pub(crate) use session::{Sessions, login, login_once, logout, new_link};
 
 use crate::App;
 use crate::problem::{Problem, RequestId};
 
-/// An authenticated caller and what it may do.
+/// An authenticated caller and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Principal {
@@ -31,25 +32,29 @@ pub struct Principal {
     pub all_tenants: bool,
     /// Its name, for audit entries and submitted jobs.
     pub user: String,
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
-    /// How it has shown who it is.
+    /// How it authenticated.
     pub method: AuthMethod,
     /// The API key behind it, if there is one.
     pub key: Option<String>,
+    /// The session it uses, if it uses one.
+    pub session: Option<String>,
+    /// When its credential expires, if that is known in advance.
+    pub expires_at: Option<Timestamp>,
 }
 
-/// How a principal has shown who it is.
+/// How a principal authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AuthMethod {
-    /// By an API key.
+    /// With an API key.
     Key,
-    /// By a JSON Web Token.
+    /// With a JSON Web Token.
     Jwt,
-    /// By a session of the dashboard.
+    /// With a session of the dashboard.
     Session,
-    /// By the one-time link of a server on this machine.
+    /// With the one-time link of a server on this machine, or with its [`LocalKey`](crate::LocalKey).
     Local,
 }
 
@@ -66,9 +71,28 @@ impl AuthMethod {
 }
 
 impl Principal {
-    /// Whether it may do what `right` stands for.
+    /// The built-in administrator of the whole installation, let in by what only this machine has.
+    pub(crate) fn administrator(user: String) -> Self {
+        Principal {
+            tenant: TenantId::ROOT,
+            all_tenants: true,
+            user,
+            rights: Rights::ALL,
+            method: AuthMethod::Local,
+            key: None,
+            session: None,
+            expires_at: None,
+        }
+    }
+
+    /// Whether it has `right`.
     pub fn may(&self, right: Right) -> bool {
         self.rights.allow(right)
+    }
+
+    /// The tenant whose share of the server's places it uses; `None` for a principal of all tenants.
+    pub(crate) fn share(&self) -> Option<TenantId> {
+        (!self.all_tenants).then_some(self.tenant)
     }
 
     /// It, as the service knows callers.
@@ -95,8 +119,7 @@ impl Need {
     pub(crate) const ADMIN: Need = Need { rights: &[Right::Admin], all_tenants: false };
     pub(crate) const PAYLOAD: Need = Need { rights: &[Right::Payload], all_tenants: false };
     pub(crate) const READ_ALL: Need = Need { rights: &[Right::Read], all_tenants: true };
-    pub(crate) const OPERATE_ALL: Need = Need { rights: &[Right::Operate], all_tenants: true };
-    pub(crate) const WORK_ALL: Need = Need { rights: &[Right::Operate, Right::Payload], all_tenants: true };
+    pub(crate) const WORK: Need = Need { rights: &[Right::Operate, Right::Payload], all_tenants: false };
     pub(crate) const ADMIN_ALL: Need = Need { rights: &[Right::Admin], all_tenants: true };
 
     /// Whether it allows a change.
@@ -107,10 +130,10 @@ impl Need {
     /// Says what is missing.
     fn check(self, principal: &Principal, read_only: bool) -> Result<(), Problem> {
         if let Some(right) = self.rights.iter().find(|right| !principal.may(**right)) {
-            return Err(Problem::forbidden(format!("the right `{}` is needed", right.as_str())));
+            return Err(Problem::forbidden(format!("this needs the right `{}`", right.as_str())));
         }
         if self.all_tenants && !principal.all_tenants {
-            return Err(Problem::forbidden("a credential of all tenants is needed"));
+            return Err(Problem::forbidden("this needs a credential for all tenants"));
         }
         match read_only && self.changes() {
             true => Err(Problem::forbidden("this server is read-only")),
@@ -119,14 +142,14 @@ impl Need {
     }
 }
 
-/// A principal with one request: for whom it acts, and what ties the request together.
+/// A principal with one request: the tenant it acts for, and the id of the request.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Who.
+    /// The principal.
     pub principal: Principal,
     /// The one tenant that a principal of all tenants has named.
     acting: Option<TenantId>,
-    /// The id that the caller gave the request: what is submitted with it carries it on.
+    /// The id that the caller gave the request; submitted jobs get it as correlation id.
     correlation_id: Option<String>,
 }
 
@@ -136,15 +159,32 @@ impl Caller {
         self.in_tenant(self.acting.unwrap_or(self.principal.tenant))
     }
 
-    /// The right over all tenants, where the caller has it and has not named one tenant.
+    /// The right over all tenants, if the caller has it and has not selected one tenant.
     pub fn operator(&self) -> Option<OperatorRight> {
         (self.principal.all_tenants && self.acting.is_none()).then(OperatorRight::assume)
     }
 
+    /// The jobs the caller may see: of all tenants if it may and has not selected one, else of its tenant.
+    pub fn scope(&self) -> Scope {
+        self.operator().map_or_else(|| self.context().scope(), Scope::All)
+    }
+
+    /// The service within the caller's scope.
+    pub(crate) fn within(&self, app: &App) -> Within {
+        app.service.within(self.scope())
+    }
+
+    /// The service within all that the caller may reach: every tenant for operators, also while one tenant is selected.
+    pub(crate) fn within_reach(&self, app: &App) -> Within {
+        match self.principal.all_tenants {
+            true => app.service.operator(OperatorRight::assume()),
+            false => self.within(app),
+        }
+    }
+
     /// The caller in the tenant of a job it may see.
     pub(crate) async fn context_of(&self, app: &App, job: JobId) -> Result<SecurityContext, Problem> {
-        let Some(right) = self.operator() else { return Ok(self.context()) };
-        Ok(self.in_tenant(app.service.operator(right).get(job).await?.tenant))
+        Ok(self.within(app).caller_of(&self.context(), job).await?)
     }
 
     pub(crate) fn in_tenant(&self, tenant: TenantId) -> SecurityContext {
@@ -153,7 +193,7 @@ impl Caller {
         ctx
     }
 
-    /// The caller looking at one tenant only, which who operates all tenants may choose; for others nothing changes.
+    /// The caller limited to one tenant. Only operators of all tenants can choose one; for others nothing changes.
     #[must_use]
     pub(crate) fn narrowed(mut self, tenant: TenantId) -> Self {
         if self.principal.all_tenants {
@@ -162,19 +202,19 @@ impl Caller {
         self
     }
 
-    /// Refuses what `right` does not allow.
+    /// Fails if the caller lacks `right`.
     pub(crate) fn require(&self, right: Right) -> Result<(), Problem> {
         match self.principal.may(right) {
             true => Ok(()),
-            false => Err(Problem::forbidden(format!("the right `{}` is needed", right.as_str()))),
+            false => Err(Problem::forbidden(format!("this needs the right `{}`", right.as_str()))),
         }
     }
 
-    /// Refuses callers that do not operate the whole installation.
+    /// Fails if the caller does not operate the whole installation.
     pub(crate) fn require_all(&self) -> Result<(), Problem> {
         match self.principal.all_tenants {
             true => Ok(()),
-            false => Err(Problem::forbidden("a credential of all tenants is needed")),
+            false => Err(Problem::forbidden("this needs a credential for all tenants")),
         }
     }
 }
@@ -198,6 +238,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Principal {
 /// Lets a request of the API pass that has what its route needs.
 pub(crate) async fn guard(State((app, need)): State<(App, Need)>, request: Request, next: Next) -> Response {
     match admit(&app, need, request).await {
+        Ok(request) => answer(&app, request, next).await,
+        Err((problem, _)) => problem.into_response(),
+    }
+}
+
+/// The same for a route that gives back by itself what it has taken when nobody waits for its answer any more: it ends with
+/// its connection, and with its time.
+pub(crate) async fn guard_while_awaited(
+    State((app, need)): State<(App, Need)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match admit(&app, need, request).await {
         Ok(request) => next.run(request).await,
         Err((problem, _)) => problem.into_response(),
     }
@@ -205,13 +258,29 @@ pub(crate) async fn guard(State((app, need)): State<(App, Need)>, request: Reque
 
 /// The same for pages: who is not logged in is sent to the login.
 pub(crate) async fn guard_page(State((app, need)): State<(App, Need)>, request: Request, next: Next) -> Response {
+    let (asked, headers) = (request.uri().clone(), request.headers().clone());
     match admit(&app, need, request).await {
-        Ok(request) => next.run(request).await,
-        Err((problem, Method::GET)) if problem.status == 401 => {
-            Redirect::to(&format!("{}/login", app.config.base_path)).into_response()
-        }
+        Ok(request) => answer(&app, request, next).await,
+        Err((problem, Method::GET)) if problem.status == 401 => deep_link::to_login(&app, &asked, &headers),
         Err((problem, _)) => problem.into_response(),
     }
+}
+
+/// Answers a request. What may change something is carried out to its end once all of it is there.
+async fn answer(app: &App, request: Request, next: Next) -> Response {
+    match request.method().is_safe() {
+        true => next.run(request).await,
+        false => change(app, request, next).await.unwrap_or_else(IntoResponse::into_response),
+    }
+}
+
+async fn change(app: &App, request: Request, next: Next) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let caller = parts.extensions.get::<Caller>().expect("`admit` has put it there");
+    // Before the body is read: what is refused costs no memory.
+    let place = app.enter(caller.principal.share())?;
+    let body = crate::extract::body(Request::from_parts(parts.clone(), body), app).await?;
+    app.carry_out(place, next.run(Request::from_parts(parts, body.into()))).await
 }
 
 /// The request with its caller, or why not and with which method it was tried.
@@ -242,23 +311,20 @@ async fn authenticate(
     address: Option<IpAddr>,
 ) -> Result<Principal, Problem> {
     if let Some(credential) = headers.get(header::AUTHORIZATION) {
-        app.attempts.check(address)?;
         let token = credential.to_str().ok().and_then(bearer);
         let principal = match token {
             Some(token) => app.principal_of(token).await?,
             None => None,
         };
-        return principal.ok_or_else(|| {
-            app.attempts.failed(address);
-            Problem::unauthorized()
-        });
+        let refused = || app.attempts.refuse(address, token.unwrap_or_default(), Problem::unauthorized());
+        return principal.ok_or_else(refused);
     }
     let Some(principal) = app.sessions.read(app, headers).await? else { return Err(Problem::unauthorized()) };
     let from = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     match same_site(method, from("sec-fetch-site"), from("origin"), from("host")) {
         true => Ok(principal),
         false => {
-            let detail = "a session may only be used from the server's own pages";
+            let detail = "a session cookie is accepted only from the server's own pages";
             Err(Problem::new(axum::http::StatusCode::FORBIDDEN, "cross_origin", detail))
         }
     }
@@ -295,7 +361,7 @@ fn acting(headers: &HeaderMap, principal: &Principal) -> Result<Option<TenantId>
     let tenant = TenantId::parse(named.to_str().unwrap_or_default())?;
     match principal.all_tenants || tenant == principal.tenant {
         true => Ok(Some(tenant)),
-        false => Err(Problem::forbidden("the credential belongs to another tenant than the header names")),
+        false => Err(Problem::forbidden("the credential belongs to a different tenant than the header names")),
     }
 }
 

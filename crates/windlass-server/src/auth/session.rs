@@ -1,5 +1,6 @@
 //! Sessions of the dashboard: a signed cookie that says who has logged in, checked against the key behind it. The secret
-//! that signs is kept in the store, so that every node accepts the sessions of the others.
+//! that signs is kept in the store, so that every node accepts the sessions of the others; so is which of them were ended
+//! by a logout, so that every node refuses those.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -16,32 +17,52 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use tokio::sync::OnceCell;
-use windlass_core::{Rights, TenantId, Timestamp};
+use windlass_core::{Right, Rights, TenantId, Timestamp};
 
 use crate::App;
-use crate::auth::{AuthMethod, Principal};
+use crate::auth::{AuthMethod, Caller, Principal, deep_link};
 use crate::problem::Problem;
 
-/// Sessions: their secret, those that were ended early, and the login links that are still good.
+/// Sessions: their secret, the login links that are still good, and what the store has lately said of sessions and keys.
 pub(crate) struct Sessions {
     secret: OnceCell<[u8; 32]>,
-    ended: Mutex<VecDeque<String>>,
     links: Mutex<VecDeque<String>>,
-    keys: Mutex<HashMap<String, (Instant, bool)>>,
+    open: Lately,
+    keys: Lately,
 }
 
-/// Ended sessions that are remembered until they would have expired anyway; the oldest is forgotten first.
-const ENDED: usize = 10_000;
+/// What was good when it was last looked at.
+#[derive(Default)]
+struct Lately(Mutex<HashMap<String, (Instant, bool)>>);
+
+impl Lately {
+    fn get(&self, name: &str) -> Option<bool> {
+        self.0.lock().get(name).filter(|(at, _)| at.elapsed() < GOOD_FOR).map(|(_, good)| *good)
+    }
+
+    fn set(&self, name: &str, good: bool) {
+        let mut known = self.0.lock();
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(name.to_owned(), (Instant::now(), good));
+    }
+}
+
+/// Where it is kept that a session was ended.
+fn ended(session: &str) -> String {
+    format!("server.session_ended.{session}")
+}
 
 /// Login links that are good at once; the oldest stops being good first.
 const LINKS: usize = 16;
 
-/// How long the answer whether the key of a session is still good is believed: well below the 5 seconds within which a
+/// How long the answer whether a key or a session is still good is believed: well below the 5 seconds within which a
 /// revoked key is refused everywhere.
-const KEY_GOOD_FOR: Duration = Duration::from_secs(2);
+const GOOD_FOR: Duration = Duration::from_secs(2);
 
-/// Keys whose answer is remembered.
-const KEYS: usize = 1_000;
+/// Keys, and sessions, whose answer is remembered.
+const REMEMBERED: usize = 1_000;
 
 /// What the cookie says. Signed, not hidden: there is no secret in it.
 #[derive(Serialize, Deserialize)]
@@ -57,7 +78,7 @@ struct Session {
 
 impl Sessions {
     pub(crate) fn new() -> Self {
-        Sessions { secret: OnceCell::new(), ended: Mutex::default(), links: Mutex::default(), keys: Mutex::default() }
+        Sessions { secret: OnceCell::new(), links: Mutex::default(), open: Lately::default(), keys: Lately::default() }
     }
 
     /// Makes a link token that logs in the built-in administrator once.
@@ -71,22 +92,20 @@ impl Sessions {
         token
     }
 
+    fn has_link(&self, token: &str) -> bool {
+        place_of(token, &self.links.lock()).is_some()
+    }
+
     fn take_link(&self, token: &str) -> bool {
         let mut links = self.links.lock();
-        let same = |link: &String| bool::from(link.as_bytes().ct_eq(token.as_bytes()));
-        links.iter().position(same).is_some_and(|place| links.remove(place).is_some())
+        place_of(token, &links).is_some_and(|place| links.remove(place).is_some())
     }
 
     /// Who the cookie says has logged in; nobody where it is not ours, too old, ended, or its key is gone.
     pub(crate) async fn read(&self, app: &App, headers: &HeaderMap) -> Result<Option<Principal>, Problem> {
         let Some(cookie) = cookie(headers, name(app)) else { return Ok(None) };
         let Some(session) = verify(self.secret(app).await?, cookie, app.service.now()) else { return Ok(None) };
-        if self.ended.lock().contains(&session.id) {
-            return Ok(None);
-        }
-        if let Some(key) = &session.key
-            && !self.key_is_good(app, key).await?
-        {
+        if !self.is_open(app, Some(&session.id)).await? || !self.key_is_good(app, session.key.as_deref()).await? {
             return Ok(None);
         }
         let method = if session.key.is_some() { AuthMethod::Session } else { AuthMethod::Local };
@@ -95,32 +114,48 @@ impl Sessions {
             return Ok(None);
         }
         let rights = Rights::parse(&session.rights).unwrap_or_default();
-        let Session { tenant, all: all_tenants, user, key, .. } = session;
-        Ok(Some(Principal { tenant, all_tenants, user, rights, method, key }))
+        let Session { id, tenant, all: all_tenants, user, key, until, .. } = session;
+        let (session, expires_at) = (Some(id), Some(until));
+        Ok(Some(Principal { tenant, all_tenants, user, rights, method, key, session, expires_at }))
     }
 
-    async fn key_is_good(&self, app: &App, key: &str) -> Result<bool, Problem> {
-        let now = Instant::now();
-        if let Some((at, good)) = self.keys.lock().get(key)
-            && now.duration_since(*at) < KEY_GOOD_FOR
-        {
-            return Ok(*good);
+    /// Whether a key can still be used; who has none needs none.
+    pub(crate) async fn key_is_good(&self, app: &App, key: Option<&str>) -> Result<bool, Problem> {
+        let Some(key) = key else { return Ok(true) };
+        if let Some(good) = self.keys.get(key) {
+            return Ok(good);
         }
         let good = app.key_is_good(key).await?;
-        let mut keys = self.keys.lock();
-        if keys.len() >= KEYS {
-            keys.clear();
-        }
-        keys.insert(key.to_owned(), (now, good));
+        self.keys.set(key, good);
         Ok(good)
     }
 
-    async fn secret(&self, app: &App) -> Result<&[u8; 32], Problem> {
+    /// Whether nobody has ended a session, on any node; who has none needs none.
+    pub(crate) async fn is_open(&self, app: &App, session: Option<&str>) -> Result<bool, Problem> {
+        let Some(session) = session else { return Ok(true) };
+        if let Some(open) = self.open.get(session) {
+            return Ok(open);
+        }
+        let open = app.service.store().setting(&ended(session)).await?.is_none();
+        self.open.set(session, open);
+        Ok(open)
+    }
+
+    /// Ends a session on every node.
+    async fn end(&self, app: &App, session: &Session) -> Result<(), Problem> {
+        let left = session.until.since(app.service.now()) + CLOCKS;
+        app.service.store().put_setting(&ended(&session.id), "", left).await?;
+        self.open.set(&session.id, false);
+        Ok(())
+    }
+
+    /// What signs for all servers of the installation.
+    pub(crate) async fn secret(&self, app: &App) -> Result<&[u8; 32], Problem> {
         self.secret.get_or_try_init(|| app.session_secret()).await
     }
 
-    /// The cookie of a new session.
-    async fn start(&self, app: &App, principal: &Principal) -> Result<HeaderValue, Problem> {
+    /// The cookie of a new session, signed with `secret`.
+    fn start(&self, app: &App, secret: &[u8; 32], principal: &Principal) -> HeaderValue {
         let session = Session {
             id: URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>()),
             tenant: principal.tenant,
@@ -130,9 +165,17 @@ impl Sessions {
             key: principal.key.clone(),
             until: app.service.now() + app.config.limits.session.min(LONGEST),
         };
-        Ok(set_cookie(app, &sign(self.secret(app).await?, &session), Some(app.config.limits.session.min(LONGEST))))
+        set_cookie(app, &sign(secret, &session), Some(app.config.limits.session.min(LONGEST)))
     }
 }
+
+/// Where a link is among those that are good.
+fn place_of(token: &str, links: &VecDeque<String>) -> Option<usize> {
+    links.iter().position(|link| bool::from(link.as_bytes().ct_eq(token.as_bytes())))
+}
+
+/// How far a node's idea of the store's time may be off: so much longer an ended session is remembered.
+const CLOCKS: Duration = Duration::from_secs(60);
 
 /// No session lasts longer, whatever is configured.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
@@ -163,7 +206,7 @@ fn name(app: &App) -> &'static str {
     if app.config.secure_cookies() { "__Host-windlass" } else { "windlass_session" }
 }
 
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     cookies.flat_map(|value| value.split(';')).find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
@@ -186,9 +229,9 @@ pub(crate) struct Login {
 /// Starts a session for who has an API key.
 pub(crate) async fn login(State(app): State<App>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let address = super::address(&app, &parts);
+    let (address, headers) = (super::address(&app, &parts), parts.headers.clone());
     match try_login(&app, address, Request::from_parts(parts, body)).await {
-        Ok(cookie) => redirect_home(&app, cookie),
+        Ok(cookie) => enter(&app, &headers, cookie),
         Err(problem) => problem.into_response(),
     }
 }
@@ -196,16 +239,14 @@ pub(crate) async fn login(State(app): State<App>, request: Request) -> Response 
 async fn try_login(app: &App, address: Option<std::net::IpAddr>, request: Request) -> Result<HeaderValue, Problem> {
     use axum::extract::FromRequest;
     from_our_page(request.method(), request.headers())?;
-    app.attempts.check(address)?;
     let Form(form) = Form::<Login>::from_request(request, app)
         .await
-        .map_err(|_| Problem::malformed("a form with the field `key` is needed"))?;
+        .map_err(|_| Problem::malformed("the request needs a form with the field `key`"))?;
     let principal = app.principal_of(form.key.trim()).await?.filter(|principal| principal.method == AuthMethod::Key);
     let Some(principal) = principal else {
-        app.attempts.failed(address);
-        return Err(Problem::unauthorized());
+        return Err(app.attempts.refuse(address, form.key.trim(), Problem::unauthorized()));
     };
-    app.sessions.start(app, &principal).await
+    Ok(app.sessions.start(app, app.sessions.secret(app).await?, &principal))
 }
 
 /// A foreign page must not log a visitor in as somebody else either.
@@ -225,46 +266,70 @@ pub(crate) async fn logout(State(app): State<App>, method: Method, headers: Head
     if let Ok(secret) = app.sessions.secret(&app).await
         && let Some(session) = cookie(&headers, name(&app)).and_then(|cookie| verify(secret, cookie, app.service.now()))
     {
-        let mut ended = app.sessions.ended.lock();
-        if ended.len() >= ENDED {
-            ended.pop_front();
+        // To its end: who hangs up is logged out all the same.
+        if let Err(problem) = end(&app, session).await {
+            return problem.into_response();
         }
-        ended.push_back(session.id);
     }
     let mut response = Redirect::to(&format!("{}/login", app.config.base_path)).into_response();
     response.headers_mut().insert(header::SET_COOKIE, set_cookie(&app, "", None));
     response
 }
 
+async fn end(app: &App, session: Session) -> Result<(), Problem> {
+    let place = app.enter((!session.all).then_some(session.tenant))?;
+    let here = app.clone();
+    app.carry_out(place, async move { here.sessions.end(&here, &session).await }).await?
+}
+
 /// Logs in the built-in administrator by a link that works once.
 pub(crate) async fn login_once(State(app): State<App>, Path(token): Path<String>, parts: Parts) -> Response {
-    let address = super::address(&app, &parts);
-    let local = parts.extensions.get::<ConnectInfo<std::net::SocketAddr>>();
-    let local = local.is_none_or(|ConnectInfo(peer)| peer.ip().to_canonical().is_loopback());
-    if let Err(problem) = app.attempts.check(address) {
-        return problem.into_response();
-    }
-    if app.config.auth != crate::Auth::Local || !local || !app.sessions.take_link(&token) {
-        app.attempts.failed(address);
-        return Problem::not_found("this login link has been used, or was never good").into_response();
-    }
-    let administrator = Principal {
-        tenant: TenantId::ROOT,
-        all_tenants: true,
-        user: "local".to_owned(),
-        rights: Rights::ALL,
-        method: AuthMethod::Local,
-        key: None,
-    };
-    match app.sessions.start(&app, &administrator).await {
-        Ok(cookie) => redirect_home(&app, cookie),
+    match try_link(&app, &token, &parts).await {
+        Ok(cookie) => enter(&app, &parts.headers, cookie),
         Err(problem) => problem.into_response(),
     }
 }
 
-fn redirect_home(app: &App, cookie: HeaderValue) -> Response {
-    let mut response = Redirect::to(&format!("{}/", app.config.base_path)).into_response();
-    response.headers_mut().insert(header::SET_COOKIE, cookie);
+async fn try_link(app: &App, token: &str, parts: &Parts) -> Result<HeaderValue, Problem> {
+    let refused = || {
+        let detail = "this login link is invalid or has already been used; `windlass login` prints a new one";
+        app.attempts.refuse(super::address(app, parts), token, Problem::not_found(detail))
+    };
+    let local = parts.extensions.get::<ConnectInfo<std::net::SocketAddr>>();
+    let local = local.is_none_or(|ConnectInfo(peer)| peer.ip().to_canonical().is_loopback());
+    if app.config.auth != crate::Auth::Local || !local || !app.sessions.has_link(token) {
+        return Err(refused());
+    }
+    // All that can fail or take time comes before the link is taken: after that nothing is waited for.
+    let secret = app.sessions.secret(app).await?;
+    match app.sessions.take_link(token) {
+        true => Ok(app.sessions.start(app, secret, &Principal::administrator("local".to_owned()))),
+        false => Err(refused()),
+    }
+}
+
+/// A path that logs in once.
+#[derive(Serialize)]
+pub(crate) struct Link {
+    path: String,
+}
+
+/// Makes a login link, for who has every right anyway: the link has them all.
+pub(crate) async fn new_link(State(app): State<App>, caller: Caller) -> Result<axum::Json<Link>, Problem> {
+    caller.require_all()?;
+    caller.require(Right::Admin)?;
+    caller.require(Right::Payload)?;
+    if app.config.auth != crate::Auth::Local {
+        let detail = "this server has no login links; log in on its page with an API key";
+        return Err(Problem::new(StatusCode::CONFLICT, "conflict", detail));
+    }
+    Ok(axum::Json(Link { path: format!("{}/login/{}", app.config.base_path, app.sessions.new_link()) }))
+}
+
+/// Goes on with the session that has begun.
+fn enter(app: &App, headers: &HeaderMap, cookie: HeaderValue) -> Response {
+    let mut response = deep_link::follow(app, headers);
+    response.headers_mut().append(header::SET_COOKIE, cookie);
     response
 }
 

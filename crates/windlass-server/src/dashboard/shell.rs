@@ -6,7 +6,7 @@ use windlass_core::store::Pause;
 use windlass_core::{TenantId, Timestamp};
 
 use super::assets;
-use super::parts::{self, Act};
+use super::components::{self, Act};
 use super::urls::Urls;
 
 /// One request's view of the dashboard: where it is mounted, who looks, and what page it is.
@@ -214,9 +214,10 @@ impl Shell {
     fn top_bar(&self) -> Markup {
         html! {
             header.top-bar {
-                label.menu-button for="nav-open" { (parts::icon("menu")) }
-                a.brand href=(self.urls.path("/")) { (parts::icon("windlass")) "Windlass" }
-                a.button.small href=(self.urls.path("/submit")) hidden[!self.viewer.may.submit] { (parts::icon("plus")) "Submit" }
+                label.menu-button for="nav-open" { (components::icon("menu")) }
+                a.brand href=(self.urls.path("/")) { (components::icon("windlass")) "Windlass" }
+                a.button.small href=(self.urls.path("/find")) data-find aria-label="Find" { (components::icon("search")) }
+                a.button.small href=(self.urls.path("/submit")) hidden[!self.viewer.may.submit] { (components::icon("plus")) "Submit" }
             }
         }
     }
@@ -224,25 +225,28 @@ impl Shell {
     fn navigation(&self, place: Place) -> Markup {
         html! {
             nav.side aria-label="Main" {
-                a.brand href=(self.urls.path("/")) { (parts::icon("windlass")) "Windlass" }
+                a.brand href=(self.urls.path("/")) { (components::icon("windlass")) "Windlass" }
+                a.find-open href=(self.urls.path("/find")) data-find title="Find a job, a handler or an error (/ or Ctrl K)" {
+                    (components::icon("search")) span { "Find" } kbd { "/" }
+                }
                 ul {
                     @for entry in ENTRIES.iter().filter(|entry| self.shows(entry.place)) {
                         li {
                             a href=(self.urls.path(entry.path)) data-key=(entry.key)
                                 aria-current=[(entry.place == place).then_some("page")] {
-                                (parts::icon(entry.icon)) (entry.name)
+                                (components::icon(entry.icon)) (entry.name)
                             }
                         }
                     }
-                    li { a href=(self.urls.path("/docs")) { (parts::icon("docs")) "API" } }
+                    li { a href=(self.urls.path("/docs")) { (components::icon("docs")) "API" } }
                 }
                 div.side-foot {
                     (self.tenant_switch())
                     div.who {
-                        span.who-name title=(self.viewer.user) { (parts::icon("user")) (self.viewer.user) }
+                        span.who-name title=(self.viewer.user) { (components::icon("user")) (self.viewer.user) }
                         @if self.viewer.has_session {
                             form method="post" action=(self.urls.path("/logout")) {
-                                button.quiet type="submit" title="Log out" aria-label="Log out" { (parts::icon("logout")) }
+                                button.quiet type="submit" title="Log out" aria-label="Log out" { (components::icon("logout")) }
                             }
                         }
                     }
@@ -252,7 +256,7 @@ impl Shell {
                             @for theme in [Theme::Auto, Theme::Light, Theme::Dark] {
                                 button type="submit" name="theme" value=(theme.as_str()) title={ "Colours: " (theme.as_str()) }
                                     aria-label={ "Colours: " (theme.as_str()) } aria-pressed=(self.theme == theme) {
-                                    (parts::icon(theme.as_str()))
+                                    (components::icon(theme.as_str()))
                                 }
                             }
                         }
@@ -283,12 +287,12 @@ impl Shell {
                     div.joined {
                         input #tenant.mono name="tenant" value=(tenant) placeholder="all tenants" autocomplete="off"
                             spellcheck="false" list="known-tenants" aria-describedby="tenant-note";
-                        button type="submit" title="Look at this tenant only" aria-label="Look at this tenant only" { (parts::icon("check")) }
+                        button type="submit" title="Show only this tenant" aria-label="Show only this tenant" { (components::icon("check")) }
                     }
                     span #tenant-note.sr { "Empty for all tenants" }
                 }
             } @else if !tenant.is_empty() {
-                p.tenant-own title=(tenant) { "Tenant " span.mono { (parts::short_tenant(&tenant)) } }
+                p.tenant-own title=(tenant) { "Tenant " span.mono { (components::short_tenant(&tenant)) } }
             }
         }
     }
@@ -296,16 +300,16 @@ impl Shell {
     fn banners(&self) -> Markup {
         html! {
             @if let Some(flash) = &self.flash {
-                p.banner.good role="status" data-flash { (parts::icon("check")) span { (flash) } }
+                p.banner.good role="status" data-flash { (components::icon("check")) span { (flash) } }
             }
             @if self.viewer.read_only {
-                p.banner.note { (parts::icon("lock")) span { "Read-only: this server changes nothing." } }
+                p.banner.note { (components::icon("lock")) span { "Read-only: this server accepts no changes." } }
             }
             @if let Some(pause) = &self.paused {
                 div.banner.warn {
-                    (parts::icon("pause"))
+                    (components::icon("pause"))
                     span {
-                        b { "Everything is paused" } " by " (pause.by) ", " (parts::time(pause.at, self.now))
+                        b { "Everything is paused" } " by " (pause.by) ", " (components::time(pause.at, self.now))
                         @if !pause.reason.is_empty() { ": " (pause.reason) }
                     }
                     @if self.viewer.may.operate {
@@ -317,13 +321,32 @@ impl Shell {
     }
 }
 
+/// What can be typed into the box.
+const SUCH: [&str; 5] =
+    ["6237184712970240", "mail.send", "mail.*", "connection refused", "status:dead -handler:demo.*"];
+
+/// The one box: what is typed leads to a job, to the jobs of a handler, to an error, or to a filtered list.
+pub(crate) fn find_form(urls: &Urls, typed: &str) -> Markup {
+    html! {
+        form.find method="get" action=(urls.path("/find")) role="search" {
+            (components::icon("search"))
+            input type="search" name="q" value=(typed) required autofocus autocomplete="off" spellcheck="false" autocapitalize="off"
+                aria-label="Find" placeholder="job id, handler, error text, or a filter";
+            button.primary type="submit" { "Find" }
+            p.hint { @for such in SUCH { code { (such) } } }
+        }
+    }
+}
+
 fn dialogs(urls: &Urls) -> Markup {
-    let rows: [(&[&str], &str); 8] = [
+    let rows: [(&[&str], &str); 10] = [
         (&["?"], "this help"),
-        (&["/"], "filter"),
+        (&["/", "Ctrl K"], "find a job, a handler, an error"),
+        (&["f"], "filter this list"),
         (&["j", "k"], "next, previous row"),
         (&["Enter"], "open the row"),
         (&["x"], "select the row"),
+        (&["n"], "show new rows"),
         (&["p"], "pause live updates"),
         (&["c"], "copy the job's id"),
         (&["Esc"], "close, leave the field"),
@@ -339,6 +362,7 @@ fn dialogs(urls: &Urls) -> Markup {
                 }
             }
         }
+        dialog #find aria-label="Find" { (find_form(urls, "")) }
         dialog #help aria-labelledby="help-title" {
             form method="dialog" {
                 h2 #help-title { "Keyboard" }

@@ -1,4 +1,4 @@
-//! Routes that change one job that waits (BEY-5): its input, its priority, its start; and that make another of it.
+//! Routes that change one job that waits: its input, its priority, its start; and that make another of it.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
-use windlass_core::{Edit, Error, InvalidInput, Status, Timestamp};
+use windlass_core::{Edit, InvalidInput, Timestamp};
 
 use crate::App;
 use crate::auth::Caller;
@@ -15,7 +15,7 @@ use crate::model::{self, PriorityBody};
 use crate::problem::Problem;
 use crate::routes::jobs::{IdBody, payload};
 
-/// Runs a retrying job now, or puts a dead letter back to work.
+/// Runs a retrying job now, or replays a dead letter.
 #[utoipa::path(post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = IdBody)))]
 pub(crate) async fn retry(
@@ -24,14 +24,7 @@ pub(crate) async fn retry(
     PathJob(id): PathJob,
 ) -> Result<Json<IdBody>, Problem> {
     let ctx = caller.context_of(&app, id).await?;
-    match app.service.get(&ctx, id).await?.status {
-        Status::DeadLettered => app.service.replay(&ctx, id).await?,
-        Status::Retrying => app.service.run_now(&ctx, id).await?,
-        status => {
-            let message = format!("only retrying jobs and dead letters are retried, it is {status}");
-            return Err(Error::Conflict { job: id, message }.into());
-        }
-    }
+    app.service.retry(&ctx, id).await?;
     Ok(Json(IdBody { id }))
 }
 
@@ -48,18 +41,18 @@ pub(crate) async fn run_now(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// When a job starts: one of the two.
+/// When a job starts: give one of the two.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewStart {
     /// At this time.
     #[schema(value_type = Option<String>, format = DateTime)]
     run_at: Option<Timestamp>,
-    /// This long from now.
+    /// After this delay.
     delay_ms: Option<u64>,
 }
 
-/// Gives a waiting job another start.
+/// Changes when a waiting job starts.
 #[utoipa::path(post, path = "/jobs/{id}/reschedule", tag = "jobs", params(("id" = String, Path)),
     request_body = NewStart, responses((status = 204)))]
 pub(crate) async fn reschedule(
@@ -75,14 +68,14 @@ pub(crate) async fn reschedule(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How urgent a job is from now on.
+/// The new priority of a job.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewPriority {
     priority: PriorityBody,
 }
 
-/// Gives a waiting job another priority.
+/// Changes the priority of a waiting job.
 #[utoipa::path(post, path = "/jobs/{id}/priority", tag = "jobs", params(("id" = String, Path)),
     request_body = NewPriority, responses((status = 204)))]
 pub(crate) async fn priority(
@@ -97,23 +90,23 @@ pub(crate) async fn priority(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What is to change about a waiting job; what is left out stays.
+/// The changes of a waiting job; omitted fields stay the same.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Changes {
-    /// Another input.
+    /// The new input.
     #[schema(value_type = Option<serde_json::Value>)]
     input: Option<Box<RawValue>>,
-    /// Another priority.
+    /// The new priority.
     priority: Option<PriorityBody>,
-    /// Another start, at this time.
+    /// The new start, as a time.
     #[schema(value_type = Option<String>, format = DateTime)]
     run_at: Option<Timestamp>,
-    /// Another start, this long from now.
+    /// The new start, as a delay from now.
     delay_ms: Option<u64>,
 }
 
-/// Changes a job that waits: all of it before a node takes it, or nothing.
+/// Changes a waiting job. Applies all changes before a node takes the job, or none.
 #[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path)),
     request_body = Changes, responses((status = 204)))]
 pub(crate) async fn change(
@@ -135,12 +128,12 @@ pub(crate) async fn change(
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NewClone {
-    /// Another input; that of the job unless given.
+    /// Another input [default: the job's input].
     #[schema(value_type = Option<serde_json::Value>)]
     input: Option<Box<RawValue>>,
 }
 
-/// Submits a job like this one, whatever has become of it.
+/// Submits a copy of this job, whatever its status.
 #[utoipa::path(post, path = "/jobs/{id}/clone", tag = "jobs", params(("id" = String, Path)),
     request_body = Option<NewClone>, responses((status = 201, body = IdBody)))]
 pub(crate) async fn clone(

@@ -12,19 +12,24 @@ use crate::auth::Caller;
 use crate::extract::{self, Path};
 use crate::problem::Problem;
 
-/// An address that is told of status events.
+/// A URL that receives status events.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WebhookBody {
     id: String,
     #[schema(value_type = String)]
     tenant: TenantId,
     url: String,
-    /// Told of jobs that come to one of these.
+    /// Receives an event when a job reaches one of these statuses.
     events: Vec<&'static str>,
     /// Only jobs of this handler.
     #[serde(skip_serializing_if = "Option::is_none")]
     handler: Option<String>,
+    /// Receives nothing until it is resumed: a person paused it, or the server switched it off because deliveries
+    /// failed.
     paused: bool,
+    /// Receives events since this time: when it was created, or last resumed.
+    #[schema(value_type = String, format = DateTime)]
+    active_since: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
     created_by: String,
@@ -39,6 +44,7 @@ impl From<Webhook> for WebhookBody {
             events: hook.events.into_iter().map(Status::as_str).collect(),
             handler: hook.handler,
             paused: hook.paused,
+            active_since: hook.active_since,
             created_at: hook.created_at,
             created_by: hook.created_by,
         }
@@ -54,34 +60,31 @@ pub(crate) struct WebhooksBody {
 /// The webhooks.
 #[utoipa::path(get, path = "/webhooks", tag = "keys", responses((status = 200, body = WebhooksBody)))]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Json<WebhooksBody>, Problem> {
-    let webhooks = match caller.operator() {
-        Some(right) => app.service.operator(right).webhooks().await?,
-        None => app.service.webhooks(&caller.context()).await?,
-    };
+    let webhooks = caller.within(&app).webhooks().await?;
     Ok(Json(WebhooksBody { webhooks: webhooks.into_iter().map(WebhookBody::from).collect() }))
 }
 
-/// A webhook to make.
+/// A webhook to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewHook {
-    /// Where it is told.
+    /// The URL that receives the events.
     url: String,
-    /// Told of jobs that come to one of these; of every end unless given.
+    /// Receives an event when a job reaches one of these statuses [default: every end].
     events: Option<Vec<String>>,
     /// Only jobs of this handler.
     handler: Option<String>,
 }
 
-/// A webhook that was made.
+/// A new webhook.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CreatedHook {
     webhook: WebhookBody,
-    /// What signs each message. It cannot be shown again.
+    /// The secret that signs each message. It is not shown again.
     secret: String,
 }
 
-/// Tells an address of the tenant's status events from now on.
+/// Sends the tenant's status events to a URL from now on.
 #[utoipa::path(post, path = "/webhooks", tag = "keys", request_body = NewHook,
     responses((status = 201, body = CreatedHook)))]
 pub(crate) async fn create(
@@ -105,7 +108,7 @@ pub(crate) struct HookName {
     id: String,
 }
 
-/// Ends a webhook.
+/// Removes a webhook.
 #[utoipa::path(delete, path = "/webhooks/{id}", tag = "keys", params(("id" = String, Path)), responses((status = 204)))]
 pub(crate) async fn remove(
     State(app): State<App>,
@@ -113,11 +116,39 @@ pub(crate) async fn remove(
     Path(HookName { id }): Path<HookName>,
 ) -> Result<StatusCode, Problem> {
     let ctx = caller.context();
-    let removed = match caller.operator() {
-        Some(right) => app.service.operator(right).remove_webhook(&ctx, &id).await?,
-        None => app.service.remove_webhook(&ctx, &id).await?,
-    };
+    let removed = caller.within(&app).remove_webhook(&ctx, &id).await?;
     match removed {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(Problem::not_found("there is no such webhook")),
+    }
+}
+
+/// Sends nothing to a webhook until it is resumed. Deliveries that become due until then are canceled.
+#[utoipa::path(post, path = "/webhooks/{id}/pause", tag = "keys", params(("id" = String, Path)),
+    responses((status = 204)))]
+pub(crate) async fn pause(
+    State(app): State<App>,
+    caller: Caller,
+    Path(HookName { id }): Path<HookName>,
+) -> Result<StatusCode, Problem> {
+    set_paused(&app, &caller, &id, true).await
+}
+
+/// Sends events to a webhook again from now on, also if the server had switched it off.
+#[utoipa::path(post, path = "/webhooks/{id}/resume", tag = "keys", params(("id" = String, Path)),
+    responses((status = 204)))]
+pub(crate) async fn resume(
+    State(app): State<App>,
+    caller: Caller,
+    Path(HookName { id }): Path<HookName>,
+) -> Result<StatusCode, Problem> {
+    set_paused(&app, &caller, &id, false).await
+}
+
+async fn set_paused(app: &App, caller: &Caller, id: &str, paused: bool) -> Result<StatusCode, Problem> {
+    let ctx = caller.context();
+    let found = caller.within(app).pause_webhook(&ctx, id, paused).await?;
+    match found {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Problem::not_found("there is no such webhook")),
     }

@@ -1,4 +1,4 @@
-//! Routes of single jobs: submit, look, steer (API-1, API-2). Each is a thin call into the service, in the tenant of the
+//! Routes of single jobs: submit, look, steer. Each is a thin call into the service, in the tenant of the
 //! caller or, for who operates all tenants, in that of the job.
 
 use axum::extract::State;
@@ -21,23 +21,23 @@ use crate::routes::conditional;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewJob {
-    /// What runs it.
+    /// The handler that runs it.
     handler: String,
-    /// What it works on: any JSON, kept to the digit.
+    /// Its input: any JSON, stored digit by digit.
     #[schema(value_type = serde_json::Value)]
     input: Box<RawValue>,
-    /// How.
+    /// The submit options.
     #[serde(default)]
     options: Options,
 }
 
-/// What became of a submitted job.
+/// The result of a submit.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SubmittedBody {
-    /// Its id, or that of the job that holds its key.
+    /// Its id, or the id of the job that already has its key.
     #[schema(value_type = String)]
     id: JobId,
-    /// Whether another job holds its key, so that nothing was stored.
+    /// Whether another job already has its key, so that nothing was stored.
     duplicate: bool,
 }
 
@@ -47,11 +47,11 @@ impl From<Submitted> for SubmittedBody {
     }
 }
 
-/// Submits a job. It is durable when this answers.
+/// Submits a job. It is durable when this returns.
 #[utoipa::path(post, path = "/jobs", tag = "jobs", request_body = NewJob,
     params(("Idempotency-Key" = Option<String>, Header, description = "Makes repeating the request safe.")),
     responses((status = 201, body = SubmittedBody, description = "Stored."),
-        (status = 200, body = SubmittedBody, description = "A job with this key was there before.")))]
+        (status = 200, body = SubmittedBody, description = "A job with this key already existed.")))]
 pub(crate) async fn submit(
     State(app): State<App>,
     caller: Caller,
@@ -100,15 +100,15 @@ fn is_traceparent(text: &str) -> bool {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewBatch {
-    /// What runs them.
+    /// The handler that runs them.
     handler: String,
-    /// One input for each.
+    /// One input per job.
     #[schema(value_type = Vec<serde_json::Value>)]
     inputs: Vec<Box<RawValue>>,
-    /// How, for all of them.
+    /// The submit options of all jobs.
     #[serde(default)]
     options: Options,
-    /// Store what is good although others are bad.
+    /// Store the valid jobs even if others are invalid.
     #[serde(default)]
     partial: bool,
 }
@@ -116,28 +116,30 @@ pub(crate) struct NewBatch {
 /// The jobs of one bulk submit, in the order of the inputs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BatchBody {
-    /// What they have in common.
+    /// The id of the batch.
     #[schema(value_type = String)]
     batch: JobId,
-    /// One answer for each input.
+    /// One result per input.
     jobs: Vec<BatchItem>,
 }
 
-/// What became of one input of a batch.
+/// The result for one input of a batch.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum BatchItem {
-    /// It is stored.
+    /// The job is stored.
     Stored(SubmittedBody),
-    /// It is bad.
+    /// The input is invalid.
     Bad {
-        /// Why.
+        /// The reason.
         error: FieldError,
     },
 }
 
-/// Submits many jobs of one handler with one write: all, or with `partial` those that are good.
+/// Submits many jobs of one handler with one write: all, or with `partial` the valid ones. With an idempotency key,
+/// input `i` has the key `key:i`, counted from 0: repeating the request returns the same jobs.
 #[utoipa::path(post, path = "/jobs/batch", tag = "jobs", request_body = NewBatch,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes repeating the request safe.")),
     responses((status = 201, body = BatchBody)))]
 pub(crate) async fn submit_batch(
     State(app): State<App>,
@@ -145,10 +147,7 @@ pub(crate) async fn submit_batch(
     headers: HeaderMap,
     Json(new): Json<NewBatch>,
 ) -> Result<(StatusCode, axum::Json<BatchBody>), Problem> {
-    let options = traced(new.options.read(None)?, &headers);
-    if options.idempotency_key.is_some() {
-        return Err(Problem::invalid("idempotency_key", "belongs to one job; a batch has many"));
-    }
+    let options = traced(new.options.read(idempotency_key(&headers)?)?, &headers);
     let max = app.service.config().limits.payload_bytes;
     let inputs = new.inputs.iter().map(|input| Payload::check("input", input.get(), max)).collect();
     let (BatchId(batch), answers) =
@@ -161,7 +160,7 @@ pub(crate) async fn submit_batch(
     Ok((StatusCode::CREATED, axum::Json(BatchBody { batch, jobs })))
 }
 
-/// Jobs, newest first.
+/// Lists jobs, newest first.
 #[utoipa::path(get, path = "/jobs", tag = "jobs", params(ListQuery), responses((status = 200, body = JobPage)))]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -172,7 +171,7 @@ pub(crate) async fn list(
     Ok(axum::Json(read_page(&app, &caller, &filter, page).await?))
 }
 
-/// Dead letters, newest first.
+/// Lists dead letters, newest first.
 #[utoipa::path(get, path = "/dead-letters", tag = "many", params(ListQuery), responses((status = 200, body = JobPage)))]
 pub(crate) async fn dead_letters(
     State(app): State<App>,
@@ -188,29 +187,23 @@ pub(crate) async fn dead_letters(
 async fn read_page(app: &App, caller: &Caller, filter: &JobFilter, page: Page) -> Result<JobPage, Problem> {
     allow_filter(caller, filter)?;
     if page.offset > 0 {
-        let records = match caller.operator() {
-            Some(right) => app.service.operator(right).list(filter, page).await?,
-            None => app.service.list(&caller.context(), filter, page).await?,
-        };
+        let records = caller.within(app).list(filter, page).await?;
         let next = records.last().filter(|_| records.len() == page.limit).map(|last| last.id);
         return Ok(JobPage::new(records, next));
     }
-    let found = match caller.operator() {
-        Some(right) => app.service.operator(right).search(filter, page).await?,
-        None => app.service.search(&caller.context(), filter, page).await?,
-    };
+    let found = caller.within(app).search(filter, page).await?;
     Ok(JobPage::new(found.jobs, found.next))
 }
 
 /// Conditions on inputs tell what inputs hold, so they need the right to see them.
 pub(crate) fn allow_filter(caller: &Caller, filter: &JobFilter) -> Result<(), Problem> {
-    match filter.inputs.is_empty() {
-        true => Ok(()),
-        false => caller.require(Right::Payload),
+    match filter.asks_input() {
+        true => caller.require(Right::Payload),
+        false => Ok(()),
     }
 }
 
-/// One job: where it is, how far it has come, what went wrong. Never its input or output.
+/// Returns one job: status, progress, last error. Never its input or output.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs",
     params(("id" = String, Path), ("If-None-Match" = Option<String>, Header)),
     responses((status = 200, body = Job), (status = 304, description = "Nothing has changed.")))]
@@ -226,32 +219,29 @@ pub(crate) async fn show(
 
 /// A job that the caller may see, by the one look that all concurrent callers share.
 async fn find(app: &App, caller: &Caller, id: JobId) -> Result<windlass_core::JobRecord, Problem> {
-    Ok(match caller.operator() {
-        Some(right) => app.service.operator(right).get(id).await?,
-        None => app.service.get(&caller.context(), id).await?,
-    })
+    Ok(caller.within(app).get(id).await?)
 }
 
 /// How a job ended.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ResultBody {
-    /// Where it is.
+    /// The status of the job.
     #[schema(value_type = StatusName)]
     status: Status,
-    /// What it returned, once it has succeeded.
+    /// Its output, once it has succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     output: Option<Payload>,
-    /// What went wrong, once it has ended badly: with the code `job_canceled`, `job_timeout` or `handler_error` where
-    /// the handler gave none of its own.
+    /// Its error, once it has ended without success: with the code `job_canceled`, `job_timeout` or `handler_error` if
+    /// the handler gave no code.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorBody>,
 }
 
-/// What a job returned, or why it did not. Answers 202 while it has not ended.
+/// Returns the output or the error of a job; 202 while it has not ended.
 #[utoipa::path(get, path = "/jobs/{id}/result", tag = "jobs",
     params(("id" = String, Path), ("If-None-Match" = Option<String>, Header)),
-    responses((status = 200, body = ResultBody), (status = 202, body = ResultBody, description = "It has not ended."),
+    responses((status = 200, body = ResultBody), (status = 202, body = ResultBody, description = "It has not ended yet."),
         (status = 304, description = "Nothing has changed.")))]
 pub(crate) async fn result(
     State(app): State<App>,
@@ -277,7 +267,7 @@ pub(crate) async fn result(
     Ok(conditional(&headers, StatusCode::OK, &ResultBody { status, output, error }))
 }
 
-/// The error of a job that did not succeed, under the codes of API-1.
+/// The error of a job that did not succeed, with the error code that the HTTP API documents.
 fn ended_badly(status: Status, error: Option<windlass_core::JobError>, reason: Option<String>) -> ErrorBody {
     let reason = reason.unwrap_or_else(|| status.to_string());
     let mut error = error.unwrap_or_else(|| windlass_core::JobError::terminal(reason.clone(), &reason));
@@ -289,17 +279,17 @@ fn ended_badly(status: Status, error: Option<windlass_core::JobError>, reason: O
     error.into()
 }
 
-/// A job's input and what travels with it.
+/// A job's input and headers.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InputBody {
     /// The input.
     #[schema(value_type = serde_json::Value)]
     input: Payload,
-    /// What travels with the job.
+    /// The headers that are stored with the job.
     headers: std::collections::BTreeMap<String, String>,
 }
 
-/// A job's input. Who looks is written into the audit log.
+/// Returns a job's input. The access is recorded in the audit log.
 #[utoipa::path(get, path = "/jobs/{id}/input", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = InputBody)))]
 pub(crate) async fn input(
@@ -309,19 +299,18 @@ pub(crate) async fn input(
 ) -> Result<axum::Json<InputBody>, Problem> {
     let ctx = caller.context_of(&app, id).await?;
     let record = app.service.get(&ctx, id).await?;
-    let input = app.service.input(&ctx, id).await?;
-    app.service.audit(&ctx, "INPUT_READ", &id.to_string(), None).await?;
+    let input = app.service.read_input(&ctx, id).await?;
     Ok(axum::Json(InputBody { input, headers: record.spec.headers }))
 }
 
-/// Everything that happened to a job.
+/// The history of a job.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct HistoryBody {
     /// Oldest first.
     history: Vec<HistoryLine>,
 }
 
-/// Every status change and every attempt of a job, oldest first.
+/// Returns every status change and every attempt of a job, oldest first.
 #[utoipa::path(get, path = "/jobs/{id}/history", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = HistoryBody)))]
 pub(crate) async fn history(
@@ -334,7 +323,7 @@ pub(crate) async fn history(
     Ok(axum::Json(HistoryBody { history }))
 }
 
-/// Why a job is not running now, and when it will: the `reason`, its facts, and a sentence (`text`).
+/// Returns why a job is not running now, and when it will: the `reason`, its facts, and a sentence (`text`).
 #[utoipa::path(get, path = "/jobs/{id}/why", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = serde_json::Value)))]
 pub(crate) async fn why(
@@ -349,7 +338,7 @@ pub(crate) async fn why(
     Ok(axum::Json(body))
 }
 
-/// Why something is done.
+/// The reason of an action.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Because {
@@ -360,12 +349,12 @@ pub(crate) struct Because {
 /// What a cancel did.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CancelBody {
-    /// `canceled`: it waited and is canceled now; `requested`: it runs, and its node has been asked;
-    /// `already_finished`: it was canceled before.
+    /// `canceled`: it was waiting and is canceled now; `requested`: it is running, and its node was asked to stop it;
+    /// `already_finished`: it was already canceled.
     outcome: &'static str,
 }
 
-/// Cancels a job: at once while it waits, cooperatively and then by force while it runs. Twice is the same as once.
+/// Cancels a job: at once while it waits, cooperatively and then by force while it runs. Repeating it changes nothing.
 #[utoipa::path(post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path)),
     request_body = Option<Because>, responses((status = 200, body = CancelBody)))]
 pub(crate) async fn cancel(
@@ -388,7 +377,7 @@ pub(crate) async fn cancel(
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Replay {
-    /// As a new job that is linked to the dead letter, which stays as it is.
+    /// Replays it as a new job that refers to the dead letter, which stays unchanged.
     as_new: bool,
     /// Another input; implies `as_new`.
     #[schema(value_type = Option<serde_json::Value>)]
@@ -403,7 +392,7 @@ pub(crate) struct IdBody {
     pub(crate) id: JobId,
 }
 
-/// Puts a dead letter back to work, with a clean count. Answers with the job that runs now.
+/// Runs a dead letter again, with its attempts reset. Returns the job that will run.
 #[utoipa::path(post, path = "/jobs/{id}/replay", tag = "jobs", params(("id" = String, Path)),
     request_body = Option<Replay>, responses((status = 200, body = IdBody)))]
 pub(crate) async fn replay(

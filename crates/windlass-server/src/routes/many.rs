@@ -1,4 +1,4 @@
-//! Routes for many jobs at once: previews, bulk actions, failure groups, paced replays (BEY-2, BEY-3, BEY-6). What is
+//! Routes for many jobs at once: previews, bulk actions, failure groups, paced replays. What is
 //! acted on has to be confirmed with the count that the preview gave, so that a filter cannot mean more than was seen.
 
 use axum::Json;
@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_core::failures::{FailureGroup, Signature};
+use windlass_core::store::NodeId;
 use windlass_core::{
     Bulk, BulkAction, BulkId, BulkOptions, BulkProgress, BulkState, JobFilter, JobId, Preview, Status, TenantId,
     Timestamp,
@@ -26,16 +27,16 @@ pub(crate) struct PreviewOf {
     /// Which jobs, such as `handler:mail.send status:dead`.
     #[serde(default)]
     filter: String,
-    /// What would be done, to count only jobs to which it can be done.
+    /// The action; counts only jobs that it can be applied to.
     action: Option<String>,
-    /// Count no further than this; 1,000 by default, 100,000 at most.
+    /// Stop counting at this number: 1,000 by default, at most 100,000.
     cap: Option<usize>,
 }
 
 /// What a bulk action would act on.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PreviewBody {
-    /// How many jobs pass, up to the cap: the `confirm` of the action.
+    /// The number of matching jobs, up to the cap: the `confirm` of the action.
     jobs: u64,
     /// Whether there are more than the cap.
     more: bool,
@@ -43,7 +44,7 @@ pub(crate) struct PreviewBody {
     sample: Vec<Job>,
 }
 
-/// Counts the jobs that a filter means, and shows some. Changes nothing.
+/// Counts the jobs that match a filter, and returns some of them. Changes nothing.
 #[utoipa::path(post, path = "/jobs/bulk/preview", tag = "many", request_body = PreviewOf,
     responses((status = 200, body = PreviewBody)))]
 pub(crate) async fn preview(
@@ -67,13 +68,10 @@ fn read_filter(app: &App, caller: &Caller, text: &str) -> Result<JobFilter, Prob
 }
 
 async fn preview_of(app: &App, caller: &Caller, filter: &JobFilter, cap: usize) -> Result<Preview, Problem> {
-    Ok(match caller.operator() {
-        Some(right) => app.service.operator(right).preview(filter, cap).await?,
-        None => app.service.preview(&caller.context(), filter, cap).await?,
-    })
+    Ok(caller.within(app).preview(filter, cap).await?)
 }
 
-/// What to do to which jobs, how fast, and when to stop.
+/// A bulk action: what to do, to which jobs, how fast, and when to stop.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewBulk {
@@ -81,24 +79,24 @@ pub(crate) struct NewBulk {
     action: String,
     /// Which jobs, such as `handler:mail.send status:dead`.
     filter: String,
-    /// How many the preview said. More than that are not touched.
+    /// The count from the preview. No more jobs than this are changed.
     confirm: u64,
-    /// At most so many; as many as confirmed unless given.
+    /// Maximum number of jobs [default: `confirm`].
     cap: Option<usize>,
-    /// So many per second; as fast as it goes unless given.
+    /// Maximum rate in jobs per second [default: no limit].
     per_second: Option<f64>,
-    /// For actions that make jobs run: stop when more than this part fails again, 0 to 1.
+    /// For actions that run jobs: stop when more than this fraction fails again, 0 to 1.
     stop_when_failing: Option<f64>,
-    /// Judged only once so many have ended; 5 by default.
+    /// Check the fraction only after this number of jobs has ended; 5 by default.
     judge_after: Option<usize>,
-    /// Why, for a cancel.
+    /// The reason of a cancel.
     #[serde(default)]
     reason: String,
-    /// For `reprioritise`.
+    /// The new priority, for `reprioritise`.
     priority: Option<PriorityBody>,
 }
 
-/// A bulk action and how far it has come.
+/// A bulk action and its progress.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BulkBody {
     #[schema(value_type = String)]
@@ -106,10 +104,14 @@ pub(crate) struct BulkBody {
     action: String,
     filter: String,
     by: String,
-    /// Whose jobs; absent for every tenant's.
+    /// The tenant of the jobs; absent for all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     tenant: Option<TenantId>,
+    /// The node that runs it, as in the list of nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>)]
+    node: Option<NodeId>,
     #[schema(value_type = String, format = DateTime)]
     started_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,17 +120,17 @@ pub(crate) struct BulkBody {
     /// `running`, `finished`, `stopped` or `failed`.
     #[schema(value_type = String)]
     state: BulkState,
-    /// Jobs it was done to.
+    /// Number of jobs it was applied to.
     done: u64,
-    /// Jobs it could not be done to, because of an error.
+    /// Number of jobs with an error.
     failed: u64,
-    /// Jobs that had moved on.
+    /// Number of jobs skipped because their state had changed.
     skipped: u64,
-    /// How many passed when it began.
+    /// Number of matching jobs at its start.
     total: u64,
-    /// Of those put back to work, how many have failed again.
+    /// Number of jobs that ran again and failed again.
     failed_again: u64,
-    /// Why it ended, if not because it was done.
+    /// Why it ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -141,6 +143,7 @@ impl From<BulkProgress> for BulkBody {
             filter: progress.filter,
             by: progress.by,
             tenant: progress.tenant,
+            node: progress.node,
             started_at: progress.started_at,
             ended_at: progress.ended_at,
             state: progress.state,
@@ -154,7 +157,8 @@ impl From<BulkProgress> for BulkBody {
     }
 }
 
-/// Does one thing to every job that passes a filter, in the background of this server.
+/// Applies one action to every job that matches a filter, in the background of this server. Every server of the
+/// installation can show and stop it.
 #[utoipa::path(post, path = "/jobs/bulk", tag = "many", request_body = NewBulk,
     responses((status = 202, body = BulkBody)))]
 pub(crate) async fn bulk(
@@ -183,7 +187,7 @@ fn read_action(name: &str, reason: String, priority: Option<windlass_core::Prior
         ("run_now", _) => Ok(BulkAction::RunNow),
         ("retry", _) => Ok(BulkAction::Retry),
         ("reprioritise", Some(priority)) => Ok(BulkAction::Reprioritise(priority)),
-        ("reprioritise", None) => Err(Problem::invalid("priority", "is needed to reprioritise")),
+        ("reprioritise", None) => Err(Problem::invalid("priority", "is required to reprioritise")),
         _ => {
             let known = "cancel, replay, purge, run_now, retry or reprioritise";
             Err(Problem::invalid("action", format!("expected {known}")))
@@ -213,12 +217,12 @@ async fn begin(
 ) -> Result<(StatusCode, Json<BulkBody>), Problem> {
     let confirmed = usize::try_from(pace.confirm).unwrap_or(usize::MAX).min(BulkOptions::MAX_CAP);
     if confirmed == 0 {
-        return Err(Problem::invalid("confirm", "how many jobs the preview said; nothing is done to none"));
+        return Err(Problem::invalid("confirm", "pass the count from the preview; it must not be 0"));
     }
     let cap = pace.cap.unwrap_or(confirmed);
     let found = preview_of(app, caller, &action.narrow(filter)?, cap).await?;
     if found.jobs > pace.confirm || (found.more && pace.cap.is_none()) {
-        let detail = "more jobs match now than were confirmed; look at the preview again";
+        let detail = "more jobs match now than were confirmed; request the preview again";
         return Err(Problem::new(StatusCode::CONFLICT, "count_changed", detail));
     }
     let mut options = BulkOptions::default().cap(cap);
@@ -226,28 +230,22 @@ async fn begin(
     if let Some(part) = pace.stop_when_failing {
         options = options.stop_when_failing(part, pace.judge_after.unwrap_or(JUDGE_AFTER).max(1));
     }
-    let bulk: Bulk = match caller.operator() {
-        Some(right) => app.service.operator(right).bulk(&caller.context(), filter, action, options).await?,
-        None => app.service.bulk(&caller.context(), filter, action, options).await?,
-    };
+    let bulk: Bulk = caller.within(app).bulk(&caller.context(), filter, action, options).await?;
     Ok((StatusCode::ACCEPTED, Json(bulk.progress().into())))
 }
 
-/// Bulk actions of this server.
+/// Bulk actions.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BulksBody {
     /// Newest first.
     bulks: Vec<BulkBody>,
 }
 
-/// The bulk actions that this server runs, and the last that have ended.
+/// Lists the bulk actions that run on any server, and those that ended within a day.
 #[utoipa::path(get, path = "/bulks", tag = "many", responses((status = 200, body = BulksBody)))]
-pub(crate) async fn bulks(State(app): State<App>, caller: Caller) -> Json<BulksBody> {
-    let bulks = match caller.operator() {
-        Some(right) => app.service.operator(right).bulks(),
-        None => app.service.bulks(&caller.context()),
-    };
-    Json(BulksBody { bulks: bulks.into_iter().map(BulkBody::from).collect() })
+pub(crate) async fn bulks(State(app): State<App>, caller: Caller) -> Result<Json<BulksBody>, Problem> {
+    let bulks = caller.within(&app).bulks().await?;
+    Ok(Json(BulksBody { bulks: bulks.into_iter().map(BulkBody::from).collect() }))
 }
 
 #[derive(Deserialize)]
@@ -255,7 +253,7 @@ pub(crate) struct BulkName {
     id: String,
 }
 
-/// Ends a bulk action before its next job.
+/// Stops a bulk action before its next job, within about a second if another server runs it.
 #[utoipa::path(post, path = "/bulks/{id}/stop", tag = "many", params(("id" = String, Path)), responses((status = 204)))]
 pub(crate) async fn stop(
     State(app): State<App>,
@@ -263,13 +261,10 @@ pub(crate) async fn stop(
     Path(BulkName { id }): Path<BulkName>,
 ) -> Result<StatusCode, Problem> {
     let id = BulkId(model::job_id("id", &id)?);
-    let stopped = match caller.operator() {
-        Some(right) => app.service.operator(right).bulk_stop(id),
-        None => app.service.bulk_stop(&caller.context(), id),
-    };
+    let stopped = caller.within(&app).bulk_stop(id).await?;
     match stopped {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(Problem::not_found("this server knows no such bulk action")),
+        false => Err(Problem::not_found("there is no such bulk action")),
     }
 }
 
@@ -278,9 +273,9 @@ pub(crate) async fn stop(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FailuresQuery {
-    /// Only jobs that pass.
+    /// Only jobs that match.
     filter: Option<String>,
-    /// At most so many groups; 50 by default, more than 200 is 200.
+    /// Maximum number of groups: 50 by default, at most 200.
     #[param(minimum = 1)]
     limit: Option<usize>,
 }
@@ -288,13 +283,13 @@ pub(crate) struct FailuresQuery {
 /// Jobs that fail in the same way.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FailureBody {
-    /// What they have in common, 16 hexadecimal digits.
+    /// The signature of the group, 16 hexadecimal digits.
     signature: String,
     handler: String,
     code: String,
-    /// The message without what differs.
+    /// The message without the parts that vary.
     message: String,
-    /// The message of the latest.
+    /// The message of the latest failure.
     sample: String,
     jobs: u64,
     dead: u64,
@@ -325,14 +320,14 @@ impl From<FailureGroup> for FailureBody {
     }
 }
 
-/// Failing jobs by what is wrong with them.
+/// Failing jobs, grouped by cause.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FailuresBody {
     /// The largest first.
     groups: Vec<FailureBody>,
 }
 
-/// Dead letters that nobody has replayed and jobs that wait for a retry, grouped by what is wrong with them.
+/// Lists dead letters that were not replayed and jobs that wait for a retry, grouped by cause.
 #[utoipa::path(get, path = "/failures", tag = "many", params(FailuresQuery),
     responses((status = 200, body = FailuresBody)))]
 pub(crate) async fn failures(
@@ -342,10 +337,7 @@ pub(crate) async fn failures(
 ) -> Result<Json<FailuresBody>, Problem> {
     let filter = read_filter(&app, &caller, query.filter.as_deref().unwrap_or_default())?;
     let limit = query.limit.unwrap_or(50).min(200);
-    let groups = match caller.operator() {
-        Some(right) => app.service.operator(right).failures(&filter, limit).await?,
-        None => app.service.failures(&caller.context(), &filter, limit).await?,
-    };
+    let groups = caller.within(&app).failures(&filter, limit).await?;
     Ok(Json(FailuresBody { groups: groups.into_iter().map(FailureBody::from).collect() }))
 }
 
@@ -354,19 +346,19 @@ pub(crate) struct SignatureName {
     signature: String,
 }
 
-/// How a group is put back to work.
+/// How a group is retried.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryGroup {
-    /// How many jobs the group has. More than that are not touched.
+    /// The number of jobs in the group. No more jobs than this are changed.
     confirm: u64,
-    /// At most so many.
+    /// Maximum number of jobs.
     cap: Option<usize>,
-    /// So many per second.
+    /// Maximum rate in jobs per second.
     per_second: Option<f64>,
 }
 
-/// Puts the jobs of a failure group back to work.
+/// Retries the jobs of a failure group.
 #[utoipa::path(post, path = "/failures/{signature}/retry", tag = "many", params(("signature" = String, Path)),
     request_body = RetryGroup, responses((status = 202, body = BulkBody)))]
 pub(crate) async fn retry_group(
@@ -387,22 +379,22 @@ pub(crate) async fn retry_group(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplayMany {
-    /// Which of them; all unless given.
+    /// A filter for dead letters [default: all].
     #[serde(default)]
     filter: String,
-    /// How many the preview said. More than that are not touched.
+    /// The count from the preview. No more jobs than this are changed.
     confirm: u64,
-    /// So many first.
+    /// Maximum number of dead letters.
     limit: Option<usize>,
-    /// So many per second.
+    /// Maximum rate in jobs per second.
     per_second: Option<f64>,
-    /// Stop when more than this part fails again, 0 to 1.
+    /// Stop when more than this fraction fails again, 0 to 1.
     stop_when_failing: Option<f64>,
-    /// Judged only once so many have ended; 5 by default.
+    /// Check the fraction only after this number of jobs has ended; 5 by default.
     judge_after: Option<usize>,
 }
 
-/// Replays dead letters at a pace: so many, so many per second, and no further when too many fail again.
+/// Replays dead letters up to a limit and at a maximum rate, and stops when too many fail again.
 #[utoipa::path(post, path = "/dead-letters/replay", tag = "many", request_body = ReplayMany,
     responses((status = 202, body = BulkBody)))]
 pub(crate) async fn replay(

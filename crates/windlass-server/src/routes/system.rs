@@ -20,19 +20,24 @@ pub(crate) async fn live() -> &'static str {
 /// How long the store may take to say what time it is before the server counts as not ready.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
-/// Whether requests should be sent here: the store answers, and the server is not about to end.
-pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, &'static str) {
+/// Whether requests should be sent here: the store answers, every loop runs, what attempts come to is saved, and the
+/// server is not about to end.
+pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, String) {
+    let not = |why: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
     if app.ending.is_cancelled() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "ending\n");
+        return not("ending");
+    }
+    if let Some(trouble) = app.service.troubles().first() {
+        return not(trouble);
     }
     match tokio::time::timeout(READY_WITHIN, app.service.store().now()).await {
-        Ok(Ok(_)) => (StatusCode::OK, "ready\n"),
-        Ok(Err(_)) => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n"),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the store is slow\n"),
+        Ok(Ok(_)) => (StatusCode::OK, "ready\n".to_owned()),
+        Ok(Err(_)) => not("the store does not respond"),
+        Err(_) => not("the store is slow"),
     }
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Me {
     /// Its tenant.
@@ -41,15 +46,15 @@ pub(crate) struct Me {
     all_tenants: bool,
     /// Its name.
     user: String,
-    /// What it may do.
+    /// Its rights.
     rights: Vec<&'static str>,
-    /// How it has shown who it is.
+    /// How it authenticated.
     method: &'static str,
-    /// Whether the server refuses changes.
+    /// Whether the server rejects changes.
     read_only: bool,
 }
 
-/// Who asks, and what they may do.
+/// Returns the caller and its rights.
 #[utoipa::path(get, path = "/me", tag = "system", responses((status = 200, body = Me)))]
 pub(crate) async fn me(State(app): State<App>, caller: Caller) -> Json<Me> {
     let principal = &caller.principal;

@@ -1,4 +1,4 @@
-//! Routes of log lines and of what jobs cost (BEY-7, OPS-6), and of what happens over time (API-6, API-8, BEY-14).
+//! Routes of log lines and of what jobs cost, and of what happens over time.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,26 +6,26 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
-use windlass_core::{Cost, JobId, LogLine, Span, TenantId, Timestamp, UsageEvent, UsageRow};
+use windlass_core::{Backlog, Cost, JobId, LogLine, Span, TenantId, Timestamp, UsageEvent, UsageRow};
 
 use crate::App;
 use crate::auth::Caller;
 use crate::extract::{self, PathJob, Query};
 use crate::problem::Problem;
 
-/// Which lines to read.
+/// Which log lines to read.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LogsQuery {
-    /// Only those after this sequence.
+    /// Only entries after this sequence number.
     after: Option<u64>,
 }
 
 /// One line that a job has logged.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct LogLineBody {
-    /// Counts the lines of the job; missing numbers were dropped.
+    /// Counts the lines of the job; lines with missing numbers were dropped.
     sequence: u64,
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
@@ -42,14 +42,14 @@ impl From<LogLine> for LogLineBody {
     }
 }
 
-/// What a job has logged.
+/// The log of a job.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct LogsBody {
     /// Oldest first.
     lines: Vec<LogLineBody>,
 }
 
-/// The lines that a job's attempts have logged, oldest first.
+/// Returns the log lines of a job's attempts, oldest first.
 #[utoipa::path(get, path = "/jobs/{id}/logs", tag = "jobs", params(("id" = String, Path), LogsQuery),
     responses((status = 200, body = LogsBody)))]
 pub(crate) async fn logs(
@@ -63,19 +63,19 @@ pub(crate) async fn logs(
     Ok(Json(LogsBody { lines: lines.into_iter().map(LogLineBody::from).collect() }))
 }
 
-/// What a job has cost; negative for a refund.
+/// The cost of a job; negative for a refund.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewCost {
-    /// Money, in hundredths.
+    /// Money, in cents.
     #[serde(default)]
     cents: i64,
-    /// Anything else that is counted.
+    /// Any other unit.
     #[serde(default)]
     units: i64,
 }
 
-/// Records what a job has cost, whatever its status.
+/// Records a cost of a job, whatever its status.
 #[utoipa::path(post, path = "/jobs/{id}/cost", tag = "jobs", params(("id" = String, Path)),
     request_body = NewCost, responses((status = 204)))]
 pub(crate) async fn record(
@@ -86,7 +86,7 @@ pub(crate) async fn record(
 ) -> Result<StatusCode, Problem> {
     for (field, amount) in [("cents", new.cents), ("units", new.units)] {
         if !(-Cost::MAX..=Cost::MAX).contains(&amount) {
-            return Err(Problem::invalid(field, format!("must be within {} either way", Cost::MAX)));
+            return Err(Problem::invalid(field, format!("must be from -{0} to {0}", Cost::MAX)));
         }
     }
     let ctx = caller.context_of(&app, id).await?;
@@ -105,7 +105,7 @@ pub(crate) struct DaysQuery {
     to: Option<String>,
 }
 
-/// What jobs of one tenant and handler have cost on one day, in UTC.
+/// The cost of the jobs of one tenant and handler on one day, in UTC.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct UsageRowBody {
     #[schema(value_type = String)]
@@ -124,7 +124,7 @@ impl From<UsageRow> for UsageRowBody {
     }
 }
 
-/// What jobs have cost.
+/// The cost of jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct UsageBody {
     usage: Vec<UsageRowBody>,
@@ -133,7 +133,7 @@ pub(crate) struct UsageBody {
 /// How many days are shown where the caller does not say.
 const USUAL_DAYS: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
-/// What jobs have cost, by tenant, handler and day.
+/// Returns the cost of jobs by tenant, handler and day.
 #[utoipa::path(get, path = "/usage", tag = "look", params(DaysQuery), responses((status = 200, body = UsageBody)))]
 pub(crate) async fn usage(
     State(app): State<App>,
@@ -143,10 +143,7 @@ pub(crate) async fn usage(
     let now = app.service.now();
     let from = query.from.map(|day| read_day("from", &day)).transpose()?.unwrap_or(now - USUAL_DAYS);
     let to = query.to.map(|day| read_day("to", &day)).transpose()?.unwrap_or(now);
-    let rows = match caller.operator() {
-        Some(right) => app.service.operator(right).usage_by_day(from, to).await?,
-        None => app.service.usage_by_day(&caller.context(), from, to).await?,
-    };
+    let rows = caller.within(&app).usage_by_day(from, to).await?;
     Ok(Json(UsageBody { usage: rows.into_iter().map(UsageRowBody::from).collect() }))
 }
 
@@ -160,17 +157,17 @@ fn read_day(field: &str, day: &str) -> Result<Timestamp, Problem> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventsQuery {
-    /// Only those after this sequence.
+    /// Only entries after this sequence number.
     after: Option<u64>,
-    /// At most so many; 100 by default, 1,000 at most.
+    /// Maximum number of entries: 100 by default, at most 1,000.
     #[param(minimum = 1)]
     limit: Option<usize>,
 }
 
-/// One cost that was recorded.
+/// One recorded cost.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct UsageEventBody {
-    /// Rises from one to the next: pass the last one as `after`.
+    /// Increases with each entry: pass the last one as `after`.
     sequence: u64,
     #[schema(value_type = String)]
     job: JobId,
@@ -196,7 +193,7 @@ pub(crate) struct UsageEventsBody {
     events: Vec<UsageEventBody>,
 }
 
-/// Costs one by one, for other systems to read on where they stopped.
+/// Lists recorded costs, so that other systems can continue reading where they stopped.
 #[utoipa::path(get, path = "/usage/events", tag = "look", params(EventsQuery),
     responses((status = 200, body = UsageEventsBody)))]
 pub(crate) async fn events(
@@ -205,10 +202,7 @@ pub(crate) async fn events(
     Query(query): Query<EventsQuery>,
 ) -> Result<Json<UsageEventsBody>, Problem> {
     let (after, limit) = (query.after.unwrap_or(0), query.limit.unwrap_or(100));
-    let events = match caller.operator() {
-        Some(right) => app.service.operator(right).usage_events(after, limit).await?,
-        None => app.service.usage_events(&caller.context(), after, limit).await?,
-    };
+    let events = caller.within(&app).usage_events(after, limit).await?;
     Ok(Json(UsageEventsBody { events: events.into_iter().map(UsageEventBody::from).collect() }))
 }
 
@@ -221,7 +215,7 @@ pub(crate) struct SpanQuery {
     span: Option<String>,
 }
 
-/// What happened over a span of time: `step_ms`, evenly spaced `points`, and sums `by_handler`.
+/// Returns the activity over a span of time: `step_ms`, evenly spaced `points`, and sums `by_handler`.
 #[utoipa::path(get, path = "/activity", tag = "look", params(SpanQuery), responses((status = 200, body = Value)))]
 pub(crate) async fn activity(
     State(app): State<App>,
@@ -229,10 +223,7 @@ pub(crate) async fn activity(
     Query(query): Query<SpanQuery>,
 ) -> Result<Json<Value>, Problem> {
     let span = Span::parse(query.span.as_deref().unwrap_or("1h"))?;
-    let activity = match caller.operator() {
-        Some(right) => app.service.operator(right).activity(span).await?,
-        None => app.service.activity(&caller.context(), span).await?,
-    };
+    let activity = caller.within(&app).activity(span).await?;
     let by_handler = activity.by_handler.iter().map(|(handler, sums)| {
         let mut sums = serde_json::to_value(sums).unwrap_or_default();
         sums["handler"] = handler.as_str().into();
@@ -243,18 +234,37 @@ pub(crate) async fn activity(
     Ok(Json(serde_json::json!({ "step_ms": step_ms, "points": activity.points, "by_handler": by_handler })))
 }
 
-/// What waits and runs of each handler, for autoscalers: `backlog`, with `waiting`, `oldest_wait_ms`, `running` and
-/// `per_second` of each.
-#[utoipa::path(get, path = "/backlog", tag = "look", responses((status = 200, body = Value)))]
-pub(crate) async fn backlog(State(app): State<App>, caller: Caller) -> Result<Json<Value>, Problem> {
-    let backlog = match caller.operator() {
-        Some(right) => app.service.operator(right).backlog().await?,
-        None => app.service.backlog(&caller.context()).await?,
-    };
+/// Which handler.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct BacklogQuery {
+    /// Only this handler, which is listed even if none of its jobs wait.
+    handler: Option<String>,
+}
+
+/// Returns the waiting and running jobs of each handler, for autoscalers: `backlog`, with `waiting`, `oldest_wait_ms`,
+/// `blocked`, `running` and `per_second` of each.
+#[utoipa::path(get, path = "/backlog", tag = "look", params(BacklogQuery), responses((status = 200, body = Value)))]
+pub(crate) async fn backlog(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<BacklogQuery>,
+) -> Result<Json<Value>, Problem> {
+    let mut backlog = caller.within(&app).backlog().await?;
+    if let Some(handler) = query.handler {
+        backlog.retain(|of| of.handler == handler);
+        // A place that is missing would be an error to an autoscaler, which waits for a number.
+        if backlog.is_empty() {
+            let mut nothing = Backlog::default();
+            nothing.handler = handler;
+            backlog.push(nothing);
+        }
+    }
     Ok(Json(serde_json::json!({ "backlog": backlog })))
 }
 
-/// How the installation is: depth, active and stale jobs, nodes, and what the store says of itself.
+/// Returns the health of the installation: depth, active and stale jobs, nodes, and the vitals of the store.
 #[utoipa::path(get, path = "/health", tag = "look", responses((status = 200, body = Value)))]
 pub(crate) async fn health(State(app): State<App>) -> Result<Json<Value>, Problem> {
     let health = app.service.health().await?;

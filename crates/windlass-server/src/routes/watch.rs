@@ -1,4 +1,4 @@
-//! Live routes: one job's status and progress (OPS-2) and the feed of all status changes (OPS-8), as server-sent events
+//! Live routes: one job's status and progress and the feed of all status changes, as server-sent events
 //! that go on after the last event a client has seen.
 
 use axum::extract::State;
@@ -17,16 +17,16 @@ use crate::model::{ErrorBody, ProgressBody, StatusName};
 use crate::problem::Problem;
 use crate::streams;
 
-/// Where a stream goes on.
+/// Where a stream continues.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct After {
-    /// The id of the last event seen, where the header `Last-Event-ID` cannot be set.
+    /// The id of the last event seen, if the header `Last-Event-ID` cannot be set.
     after: Option<u64>,
 }
 
-/// A change of a job's status.
+/// A status change of a job.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StatusEvent {
     #[schema(value_type = StatusName)]
@@ -37,8 +37,8 @@ pub(crate) struct StatusEvent {
     error: Option<ErrorBody>,
 }
 
-/// Follows one job: `status` and `progress` events from now on, `end` when it has ended. A slow reader gets the latest
-/// only.
+/// Follows one job: `status` and `progress` events from now on, `end` when it has ended. A slow reader gets only the
+/// latest events.
 #[utoipa::path(get, path = "/jobs/{id}/events", tag = "live",
     params(("id" = String, Path), After, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, content_type = "text/event-stream", body = StatusEvent)))]
@@ -53,7 +53,7 @@ pub(crate) async fn job(
     let ctx = caller.context_of(&app, id).await?;
     let place = app.streams.enter(&caller.principal)?;
     let views = app.service.watch(&ctx, id, after).await?;
-    Ok(streams::respond(&app, place, job_events(views, after)))
+    Ok(streams::respond(&app, place, &caller.principal, job_events(views, after)))
 }
 
 /// The id of the last event that a client has seen, which browsers send when they come back.
@@ -106,15 +106,15 @@ pub(crate) fn event(name: &str, id: u64, data: &impl Serialize) -> Event {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FeedQuery {
-    /// The id of the last event seen, where the header `Last-Event-ID` cannot be set.
+    /// The id of the last event seen, if the header `Last-Event-ID` cannot be set.
     after: Option<u64>,
     /// Only jobs of this handler.
     handler_id: Option<String>,
-    /// Only changes to one of these; several with commas between them.
+    /// Only changes to one of these statuses, separated by commas.
     status: Option<String>,
 }
 
-/// A change of a job's status.
+/// A status change of a job.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct JobEventBody {
     #[schema(value_type = String)]
@@ -138,8 +138,7 @@ impl From<JobEvent> for JobEventBody {
     }
 }
 
-/// Follows every change of status on every node: `job` events, each at least once, from now on or after the last one
-/// seen.
+/// Follows every status change on every node: `job` events, each at least once, from now on or after the last one seen.
 #[utoipa::path(get, path = "/events", tag = "live", params(FeedQuery, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, content_type = "text/event-stream", body = JobEventBody)))]
 pub(crate) async fn feed(
@@ -152,15 +151,12 @@ pub(crate) async fn feed(
     let names = query.status.iter().flat_map(|names| names.split(',')).filter(|name| !name.is_empty());
     let statuses = names.map(Status::parse).collect::<Result<Vec<_>, _>>()?;
     let place = app.streams.enter(&caller.principal)?;
-    let feed = match caller.operator() {
-        Some(right) => app.service.operator(right).feed(after).await?,
-        None => app.service.feed(&caller.context(), after).await?,
-    };
+    let feed = caller.within(&app).feed(after).await?;
     let handler = query.handler_id;
     let events = feed.filter_map(move |FeedEvent { sequence, event: told, .. }| {
         let wanted = handler.as_ref().is_none_or(|handler| *handler == told.handler)
             && (statuses.is_empty() || statuses.contains(&told.status));
         std::future::ready(wanted.then(|| event("job", sequence, &JobEventBody::from(told))))
     });
-    Ok(streams::respond(&app, place, events))
+    Ok(streams::respond(&app, place, &caller.principal, events))
 }

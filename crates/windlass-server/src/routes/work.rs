@@ -1,31 +1,33 @@
-//! Routes for running jobs by hand (OPS-9) and for workers outside the process (OPS-10). A worker checks jobs out, says
-//! that it is still at it, and reports; this node holds the leases for it and keeps every write fenced.
+//! Routes for running jobs by hand and for workers outside the process. A worker checks jobs out of its
+//! key's tenant, says that it is still at it, and reports, each at any server of the installation: its token is the
+//! signed ticket of the checkout, and the fence of the lease decides what is accepted. Nothing is kept here.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use parking_lot::Mutex;
+use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sha2::Sha256;
 use utoipa::ToSchema;
-use windlass_core::{CheckedOut, DEFAULT_QUEUE, JobError, JobId, JobService, Payload, Reason, TenantId, Timestamp};
+use windlass_core::{CheckedOut, DEFAULT_QUEUE, JobError, JobId, Payload, Reason, TenantId, Ticket, Timestamp};
 
 use crate::App;
+use crate::auth::Caller;
 use crate::extract::{self, MaybeJson, Path};
 use crate::model;
+use crate::places::Held;
 use crate::problem::Problem;
 
 /// How many jobs to run.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Tick {
-    /// At most so many; 10 by default, 100 at most.
+    /// Maximum number of jobs: 10 by default, at most 100.
     max: Option<usize>,
 }
 
@@ -45,24 +47,18 @@ fn at_most(max: Option<usize>, usual: usize) -> Result<usize, Problem> {
     }
 }
 
-/// Claims and runs ready jobs in this process, and answers when they have ended. For serverless hosts and for tests.
+/// Claims and runs ready jobs of the caller's tenant in this process, and returns when they have ended. For serverless
+/// hosts and for tests.
 #[utoipa::path(post, path = "/tick", tag = "work", request_body = Option<Tick>,
     responses((status = 200, body = TickBody)))]
-pub(crate) async fn tick(State(app): State<App>, MaybeJson(tick): MaybeJson<Tick>) -> Result<Json<TickBody>, Problem> {
+pub(crate) async fn tick(
+    State(app): State<App>,
+    caller: Caller,
+    MaybeJson(tick): MaybeJson<Tick>,
+) -> Result<Json<TickBody>, Problem> {
     let max = at_most(tick.max, 10)?;
-    Ok(Json(TickBody { ran: app.service.tick(max).await? }))
-}
-
-/// Jobs that workers outside the process hold through this server.
-pub(crate) struct Checkouts {
-    held: Arc<Mutex<HashMap<String, Held>>>,
-    most: usize,
-}
-
-struct Held {
-    job: CheckedOut,
-    hold: Duration,
-    until: Instant,
+    let ran = caller.within(&app).tick(max).await?;
+    Ok(Json(TickBody { ran }))
 }
 
 /// How long a worker may stay silent where it does not say.
@@ -71,59 +67,42 @@ const HOLD: Duration = Duration::from_secs(300);
 /// The longest silence that is allowed.
 const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// How often silent workers are looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-impl Checkouts {
-    pub(crate) fn new(most: usize) -> Self {
-        Checkouts { held: Arc::default(), most }
-    }
-
-    /// Gives jobs back whose workers have fallen silent, until the server is gone.
-    pub(crate) fn look_after(&self, service: &JobService, ending: tokio_util::sync::CancellationToken) {
-        let (held, service) = (Arc::downgrade(&self.held), service.clone());
-        tokio::spawn(ending.run_until_cancelled_owned(async move {
-            loop {
-                tokio::time::sleep(LOOK_EVERY).await;
-                let Some(held) = held.upgrade() else { return };
-                let now = Instant::now();
-                let lost: Vec<Held> = {
-                    let mut held = held.lock();
-                    held.extract_if(|_, held| held.until <= now).map(|(_, held)| held).collect()
-                };
-                for lost in lost {
-                    let error = JobError::of(Reason::NodeUnavailable, "its worker did not report in time");
-                    let job = lost.job.context().job_id();
-                    if let Err(error) = service.mark_failure(lost.job, error).await {
-                        tracing::warn!(%job, "a silent worker's job {job} could not be given back: {error}");
-                    }
-                }
-            }
-        }));
-    }
-
-    fn add(&self, job: CheckedOut, hold: Duration) -> String {
-        let token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 24]>());
-        self.held.lock().insert(token.clone(), Held { job, hold, until: Instant::now() + hold });
-        token
-    }
-
-    fn take(&self, token: &str) -> Result<CheckedOut, Problem> {
-        self.held.lock().remove(token).map(|held| held.job).ok_or_else(unknown)
-    }
+/// The token of a checkout: its ticket, signed with what all servers of the installation share. Not hidden: there is no
+/// secret in it.
+fn token_of(secret: &[u8; 32], ticket: &Ticket) -> String {
+    let text = URL_SAFE_NO_PAD.encode(serde_json::to_vec(ticket).expect("a ticket is plain data"));
+    let signature = URL_SAFE_NO_PAD.encode(mac(secret, &text).finalize().into_bytes());
+    format!("{text}.{signature}")
 }
 
-fn unknown() -> Problem {
-    Problem::not_found("there is no such checkout here; its worker was silent for too long, or has reported")
+fn ticket_of(secret: &[u8; 32], token: &str) -> Option<Ticket> {
+    let (text, signature) = token.split_once('.')?;
+    let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+    mac(secret, text).verify_slice(&signature).ok()?;
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
 }
 
-/// What a worker takes.
+fn mac(secret: &[u8; 32], text: &str) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("any length of key is allowed");
+    mac.update(b"windlass checkout 1\0");
+    mac.update(text.as_bytes());
+    mac
+}
+
+/// The ticket behind a token that was given out for a job the caller may act on.
+async fn read_ticket(app: &App, caller: &Caller, token: &str) -> Result<Ticket, Problem> {
+    let ticket = ticket_of(app.sessions.secret(app).await?, token);
+    let covers = |ticket: &Ticket| caller.scope().covers(ticket.tenant);
+    ticket.filter(covers).ok_or_else(|| Problem::not_found("there is no such checkout"))
+}
+
+/// What a worker asks for.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Checkout {
-    /// From these queues; `default` unless given.
+    /// Only from these queues [default: `default`].
     queues: Vec<String>,
-    /// At most so many; 1 by default, 100 at most.
+    /// Maximum number of jobs: 1 by default, at most 100.
     max: Option<usize>,
     /// How long the worker may stay silent; 5 minutes by default.
     hold_ms: Option<u64>,
@@ -132,7 +111,7 @@ pub(crate) struct Checkout {
 /// A job for a worker.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CheckoutBody {
-    /// What the worker reports with.
+    /// The token for the worker's reports.
     token: String,
     #[schema(value_type = String)]
     id: JobId,
@@ -156,49 +135,49 @@ pub(crate) struct CheckoutsBody {
 /// Queues of one checkout.
 const QUEUES: usize = 32;
 
-/// Claims ready jobs for a worker outside the process, which must report on each.
+/// Claims ready jobs of the caller's tenant for an external worker, which must report on each. Does not hand out jobs
+/// that are paused, expired or past their deadline. If the worker disconnects during the claim, the jobs return to
+/// their queue at once.
 #[utoipa::path(post, path = "/checkout", tag = "work", request_body = Option<Checkout>,
     responses((status = 200, body = CheckoutsBody)))]
 pub(crate) async fn checkout(
     State(app): State<App>,
+    caller: Caller,
     MaybeJson(wanted): MaybeJson<Checkout>,
 ) -> Result<Json<CheckoutsBody>, Problem> {
     let max = at_most(wanted.max, 1)?;
     let hold = wanted.hold_ms.map(|ms| model::duration("hold_ms", ms)).transpose()?.unwrap_or(HOLD);
     if hold > HOLD_MAX || hold < Duration::from_secs(1) {
-        return Err(Problem::invalid("hold_ms", "must be a second to a day"));
+        return Err(Problem::invalid("hold_ms", "must be from one second to one day"));
     }
     if wanted.queues.len() > QUEUES || wanted.queues.iter().any(|q| q.is_empty() || q.len() > 200 || q.contains('\0')) {
-        return Err(Problem::invalid("queues", format!("at most {QUEUES} names of 1 to 200 bytes")));
+        return Err(Problem::invalid("queues", format!("must be at most {QUEUES} names of 1 to 200 bytes")));
     }
-    let room = app.checkouts.most.saturating_sub(app.checkouts.held.lock().len());
-    if room < max {
-        let detail = "workers hold as many jobs through this server as they may";
+    let (own, others) = app.service.checked_out(caller.context().tenant);
+    let held = Held { own, others };
+    if !held.leaves_room(max, app.config.limits.checkouts, caller.principal.all_tenants) {
+        let detail = "external workers already hold the maximum number of jobs through this server";
         return Err(Problem::slow_down("backpressure", detail, Duration::from_secs(5)));
     }
-    let app = app.clone();
-    // On a task of its own: a caller that hangs up must not leave jobs that nobody holds a token for.
-    let jobs = tokio::spawn(async move {
-        let queues: Vec<&str> = wanted.queues.iter().map(String::as_str).collect();
-        let queues = if queues.is_empty() { vec![DEFAULT_QUEUE] } else { queues };
-        let claimed = app.service.checkout(&queues, max).await?;
-        let hold_until = app.service.now() + hold;
-        Ok::<_, Problem>(claimed.into_iter().map(|job| hand_over(&app, job, hold, hold_until)).collect())
-    });
-    let jobs = jobs.await.map_err(|_| Problem::internal())??;
+    // Before anything is claimed: without it no token could be given out.
+    let secret = *app.sessions.secret(&app).await?;
+    let queues: Vec<&str> = wanted.queues.iter().map(String::as_str).collect();
+    let queues = if queues.is_empty() { vec![DEFAULT_QUEUE] } else { queues };
+    let claimed = caller.within(&app).checkout(&queues, max).await?;
+    let hold_until = app.service.now() + hold;
+    let jobs = claimed.into_iter().map(|job| hand_over(&secret, &job, hold, hold_until)).collect();
     Ok(Json(CheckoutsBody { jobs }))
 }
 
-fn hand_over(app: &App, job: CheckedOut, hold: Duration, hold_until: Timestamp) -> CheckoutBody {
-    let context = job.context().clone();
-    let input = job.input().clone();
+fn hand_over(secret: &[u8; 32], job: &CheckedOut, hold: Duration, hold_until: Timestamp) -> CheckoutBody {
+    let context = job.context();
     CheckoutBody {
-        token: app.checkouts.add(job, hold),
+        token: token_of(secret, &job.hold_for(hold)),
         id: context.job_id(),
         tenant: context.tenant(),
         handler: context.handler().to_owned(),
         attempt: context.attempt(),
-        input,
+        input: job.input().clone(),
         headers: context.headers().clone(),
         hold_until,
     }
@@ -210,13 +189,13 @@ pub(crate) struct Token {
     token: String,
 }
 
-/// How far a worker has come.
+/// The progress of a worker.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkerProgress {
     /// 0 to 100.
     percent: f32,
-    /// What it is doing.
+    /// What it is doing, for people.
     #[serde(default)]
     message: String,
 }
@@ -228,54 +207,46 @@ pub(crate) struct HoldBody {
     hold_until: Timestamp,
 }
 
-/// Says how far the job has come, and that its worker is still at it.
+/// Reports the progress of a job and renews the hold of its worker.
 #[utoipa::path(post, path = "/checkouts/{token}/progress", tag = "work", params(("token" = String, Path)),
     request_body = WorkerProgress, responses((status = 200, body = HoldBody)))]
 pub(crate) async fn progress(
     State(app): State<App>,
+    caller: Caller,
     Path(Token { token }): Path<Token>,
     extract::Json(progress): extract::Json<WorkerProgress>,
 ) -> Result<Json<HoldBody>, Problem> {
-    let (context, hold) = {
-        let mut held = app.checkouts.held.lock();
-        let held = held.get_mut(&token).ok_or_else(unknown)?;
-        held.until = Instant::now() + held.hold;
-        (held.job.context().clone(), held.hold)
-    };
-    if context.cancellation().is_cancelled() {
-        app.checkouts.held.lock().remove(&token);
-        return Err(windlass_core::Error::LeaseLost(context.job_id()).into());
-    }
-    context.report_progress(progress.percent, progress.message);
-    Ok(Json(HoldBody { hold_until: app.service.now() + hold }))
+    let ticket = read_ticket(&app, &caller, &token).await?;
+    app.service.renew(ticket, progress.percent, &progress.message).await?;
+    Ok(Json(HoldBody { hold_until: app.service.now() + Duration::from_millis(ticket.hold_ms) }))
 }
 
-/// What a worker made.
+/// The result of a worker.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Success {
-    /// What the job returns.
+    /// The output of the job.
     #[schema(value_type = Option<serde_json::Value>)]
     output: Option<Box<RawValue>>,
 }
 
-/// Reports that a job is done.
+/// Reports that a job has succeeded. Repeating a saved report returns the same result.
 #[utoipa::path(post, path = "/checkouts/{token}/success", tag = "work", params(("token" = String, Path)),
     request_body = Option<Success>, responses((status = 204)))]
 pub(crate) async fn success(
     State(app): State<App>,
+    caller: Caller,
     Path(Token { token }): Path<Token>,
     MaybeJson(success): MaybeJson<Success>,
 ) -> Result<StatusCode, Problem> {
     let max = app.service.config().limits.output_bytes;
-    // Before the token is used up: a worker may correct an output that is too large.
     let output = success.output.map(|output| Payload::check("output", output.get(), max)).transpose()?;
-    let job = app.checkouts.take(&token)?;
-    app.service.mark_success(job, &output.unwrap_or_else(Payload::null)).await?;
+    let ticket = read_ticket(&app, &caller, &token).await?;
+    app.service.report_success(ticket, output.unwrap_or_else(Payload::null)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What went wrong.
+/// The error of a job.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Failure {
@@ -283,22 +254,23 @@ pub(crate) struct Failure {
     message: String,
     /// A stable name for programs.
     code: Option<String>,
-    /// Anything more, for programs.
+    /// More data, for programs.
     details: Option<serde_json::Value>,
-    /// Whether another attempt may cure it; yes unless said otherwise.
+    /// Whether another attempt may succeed [default: true].
     retryable: Option<bool>,
-    /// Not before so long.
+    /// The minimum delay before the next attempt.
     retry_after_ms: Option<u64>,
 }
 
 /// The longest text of a failure; more is cut off by nobody, so it is refused.
 const FAILURE_BYTES: usize = 16 * 1024;
 
-/// Reports that a job has failed; it is retried by its policy.
+/// Reports that a job has failed; it is retried according to its policy.
 #[utoipa::path(post, path = "/checkouts/{token}/failure", tag = "work", params(("token" = String, Path)),
     request_body = Failure, responses((status = 204)))]
 pub(crate) async fn failure(
     State(app): State<App>,
+    caller: Caller,
     Path(Token { token }): Path<Token>,
     extract::Json(failure): extract::Json<Failure>,
 ) -> Result<StatusCode, Problem> {
@@ -310,7 +282,7 @@ pub(crate) async fn failure(
     {
         return Err(Problem::invalid(
             "message",
-            "at most 16 KiB with its details, and a code of 1 to 100 bytes, without NUL",
+            "must be at most 16 KiB with its details, with a code of 1 to 100 bytes, without NUL",
         ));
     }
     let mut error = match failure.retryable {
@@ -323,7 +295,28 @@ pub(crate) async fn failure(
     if let Some(ms) = failure.retry_after_ms {
         error = error.retry_after(model::duration("retry_after_ms", ms)?);
     }
-    let job = app.checkouts.take(&token)?;
-    app.service.mark_failure(job, error).await?;
+    let ticket = read_ticket(&app, &caller, &token).await?;
+    app.service.report_failure(ticket, error).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// API-3: a token that was changed, or signed by another installation, names nothing.
+    #[test]
+    fn a_token_is_good_only_as_it_was_signed() {
+        let ticket = serde_json::json!({
+            "job": "1", "lease": 2, "node": 3, "attempt": 1, "tenant": TenantId::ROOT, "hold_ms": 1000
+        });
+        let ticket: Ticket = serde_json::from_value(ticket).expect("a ticket");
+        let token = token_of(&[7; 32], &ticket);
+        assert_eq!(ticket_of(&[7; 32], &token), Some(ticket));
+        assert_eq!(ticket_of(&[8; 32], &token), None);
+        let (text, signature) = token.split_once('.').expect("two parts");
+        for forged in [text.to_owned(), format!("{text}."), format!("{}.{signature}", &text[1..]), String::new()] {
+            assert_eq!(ticket_of(&[7; 32], &forged), None, "{forged}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::cookies::Cookie;
 use fantoccini::elements::Element;
 use fantoccini::key::Key;
@@ -119,6 +120,30 @@ impl Browser {
         self.act(css, async |element| element.click().await.map(drop)).await;
     }
 
+    /// Lets pages that are opened from now on see a device that can hover. A machine without one has no mouse to point with,
+    /// and no command of the driver adds one. Returns what takes it away.
+    pub(crate) async fn plug_in_mouse(&self) -> Value {
+        let script = "const real = matchMedia.bind(window); window.matchMedia = (query) => \
+            query === '(hover: hover)' ? real('all') : real(query);";
+        self.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script })).await
+    }
+
+    pub(crate) async fn unplug_mouse(&self, mouse: Value) {
+        self.devtools("Page.removeScriptToEvaluateOnNewDocument", mouse).await;
+    }
+
+    /// Puts the pointer over the middle of what is found.
+    pub(crate) async fn point_at(&self, css: &str) {
+        let middle = format!(
+            "(() => {{ const box = document.querySelector({})?.getBoundingClientRect(); \
+             return box && [box.x + box.width / 2, box.y + box.height / 2]; }})()",
+            json!(css)
+        );
+        let middle = self.until(css, &middle).await;
+        let moved = json!({ "type": "mouseMoved", "x": middle[0], "y": middle[1] });
+        self.devtools("Input.dispatchMouseEvent", moved).await;
+    }
+
     /// Replaces what a field holds.
     pub(crate) async fn fill(&self, css: &str, text: &str) {
         self.act(css, async |element| {
@@ -133,10 +158,19 @@ impl Browser {
         self.act(css, async |element| element.select_by_value(value).await.map(drop)).await;
     }
 
-    /// Types keys as if nothing else were touched: into whatever has the focus.
+    /// Types keys as if nothing else were touched: into whatever has the focus. On the keyboard, not into an element: what
+    /// had the focus when it was looked up may be gone when the keys arrive, such as the button of a dialog that closes.
+    /// A modifier is held until the end.
     pub(crate) async fn press(&self, keys: &str) {
-        let focused = self.client.active_element().await.expect("something has the focus");
-        focused.send_keys(keys).await.expect("press keys");
+        let (down, up) = (|value| KeyAction::Down { value }, |value| KeyAction::Up { value });
+        let is_modifier = |key: &char| *key == char::from(Key::Control);
+        let press = |actions: KeyActions, key| match is_modifier(&key) {
+            true => actions.then(down(key)),
+            false => actions.then(down(key)).then(up(key)),
+        };
+        let pressed = keys.chars().fold(KeyActions::new("keyboard".to_owned()), press);
+        let actions = keys.chars().filter(is_modifier).fold(pressed, |actions, key| actions.then(up(key)));
+        self.client.perform_actions(actions).await.expect("press keys");
     }
 
     pub(crate) async fn press_escape(&self) {
@@ -235,6 +269,11 @@ impl Browser {
         let value = if dark { "dark" } else { "light" };
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": value }] });
         self.devtools("Emulation.setEmulatedMedia", features).await;
+    }
+
+    /// The zone of the viewer's clock.
+    pub(crate) async fn time_zone(&self, zone: &str) {
+        self.devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": zone })).await;
     }
 
     /// A picture of the page, as long as it is but not longer than `most` pixels.

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
 use serde_json::json;
-use windlass::{Status, SubmitOptions};
+use windlass::{OperatorRight, Status, SubmitOptions};
 
 use crate::Stage;
 use crate::site::{HOSTILE_HANDLERS, context};
@@ -46,7 +46,7 @@ pub(crate) async fn text_of_jobs_is_shown_and_never_run(stage: &Stage) {
     let canceled = site.submit("images.resize", json!({}), waiting).await;
     site.service.cancel(&hostile, canceled, CORPUS[0]).await.expect("canceled");
     let target = windlass::store::PauseTarget::Handler(HOSTILE_HANDLERS[0].to_owned());
-    site.service.pause(&hostile, &target, CORPUS[2]).await.expect("paused");
+    site.service.operator(OperatorRight::assume()).pause(&hostile, &target, CORPUS[2]).await.expect("paused");
 
     let lists = [
         "/",
@@ -80,7 +80,7 @@ pub(crate) async fn text_of_jobs_is_shown_and_never_run(stage: &Stage) {
         browser.goto(&site.at(&format!("/jobs?q={}", encode(text)))).await;
         nothing_ran(stage, text).await;
     }
-    site.service.resume(&hostile, &target).await.expect("resumed");
+    site.service.operator(OperatorRight::assume()).resume(&hostile, &target).await.expect("resumed");
     expect_refusals(stage).await;
 }
 

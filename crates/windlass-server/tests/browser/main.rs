@@ -54,7 +54,7 @@ macro_rules! scenarios {
 }
 
 /// In this order: the last one looks at what all have left behind.
-const SCENARIOS: [Scenario; 17] = scenarios![
+const SCENARIOS: [Scenario; 22] = scenarios![
     using::a_link_logs_in_once,
     using::a_key_made_on_its_page_logs_in,
     using::a_job_is_submitted_from_the_form,
@@ -66,6 +66,11 @@ const SCENARIOS: [Scenario; 17] = scenarios![
     using::a_handler_is_paused_and_resumed,
     using::a_filter_stands_in_the_address_and_back_takes_it_away,
     using::the_keyboard_is_enough,
+    using::a_list_waits_while_somebody_is_at_it,
+    using::rows_stay_under_the_pointer_and_the_focus,
+    using::one_box_leads_to_jobs_handlers_and_errors,
+    using::a_login_keeps_the_page_that_was_asked_for,
+    using::charts_have_one_clock_and_lead_to_their_jobs,
     using::colours_follow_the_system_and_the_button,
     using::a_base_path_and_read_only_are_kept,
     hostile::text_of_jobs_is_shown_and_never_run,

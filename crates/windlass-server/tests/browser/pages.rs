@@ -15,7 +15,8 @@ use crate::site::mail;
 /// The longest picture: a page of jobs, not a scroll.
 const LONGEST: u32 = 1_600;
 
-const MODES: [(&str, Screen, bool); 3] = [("light", WIDE, false), ("dark", WIDE, true), ("phone", PHONE, false)];
+pub(crate) const MODES: [(&str, Screen, bool); 3] =
+    [("light", WIDE, false), ("dark", WIDE, true), ("phone", PHONE, false)];
 
 /// API-5: every page, three ways.
 pub(crate) async fn every_page_fits_in_light_dark_and_phone_width(stage: &Stage) {

@@ -114,7 +114,7 @@ impl Site {
 }
 
 /// More than all scenarios use, fewer than the server keeps.
-const LINKS: usize = 10;
+const LINKS: usize = 12;
 
 /// Who submits.
 pub(crate) fn context() -> SecurityContext {

@@ -1,9 +1,13 @@
 //! Scenarios of people at work: logging in, submitting, watching, canceling, replaying, pausing, filtering, typing.
 
+use fantoccini::key::Key;
 use serde_json::{Value, json};
-use windlass::{JobFilter, Page, Status, SubmitOptions};
+use windlass::store::PauseTarget;
+use windlass::{JobFilter, OperatorRight, Page, Status, SubmitOptions};
 
 use crate::Stage;
+use crate::driver::WIDE;
+use crate::pages::MODES;
 use crate::site::{Site, context, mail};
 
 /// API-3: the link that `windlass up` prints works once.
@@ -17,7 +21,7 @@ pub(crate) async fn a_link_logs_in_once(stage: &Stage) {
 
     browser.forget_cookies().await;
     browser.goto(&link).await;
-    browser.until_text("main", "has been used").await;
+    browser.until_text("main", "has already been used").await;
     browser.goto(&site.at("/jobs")).await;
     assert!(browser.here().await.contains("/login"), "nobody is logged in");
     expect_refusals(stage).await;
@@ -137,7 +141,7 @@ pub(crate) async fn dead_letters_are_replayed_together(stage: &Stage) {
         site.until_status(id, Status::Succeeded).await;
     }
     browser.goto(&site.at("/dead?q=tag%3Areplay-us")).await;
-    browser.until_text("#list", "No dead letter passes this filter").await;
+    browser.until_text("#list", "No dead letter matches this filter").await;
     site.controls.repair_mail(false);
 }
 
@@ -194,7 +198,7 @@ pub(crate) async fn a_filter_stands_in_the_address_and_back_takes_it_away(stage:
     let filtered = browser.here().await;
 
     browser.click("#tabs a.s-dead_lettered").await;
-    browser.until_text("#list", "No job passes this filter").await;
+    browser.until_text("#list", "No job matches this filter").await;
     assert!(browser.here().await.contains("dead_lettered") && browser.here().await.contains("pick-one"));
     browser.back().await;
     browser.until("the filter before", &format!("{rows} === 1")).await;
@@ -244,6 +248,205 @@ pub(crate) async fn the_keyboard_is_enough(stage: &Stage) {
     assert_eq!(json!(browser.here().await), chosen);
     browser.press("gd").await;
     browser.until_text("h1", "Dead letters").await;
+}
+
+/// A live list does not run away from who has chosen rows of it: new ones wait, and the chosen ones stay chosen.
+pub(crate) async fn a_list_waits_while_somebody_is_at_it(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let submit = async |n: usize| {
+        for _ in 0..n {
+            site.submit("images.resize", json!({}), SubmitOptions::new().tag("hold")).await;
+        }
+    };
+    let rows = "document.querySelectorAll('#list tbody tr').length";
+    let chosen = "document.querySelectorAll('#list input[name=id]:checked').length";
+    submit(3).await;
+    let waits = site.submit("reports.generate", json!({}), SubmitOptions::new().tag("hold")).await;
+    site.until_status(waits, Status::Running).await;
+    browser.goto(&site.at("/jobs?q=tag%3Ahold")).await;
+    browser.until("four rows", &format!("{rows} === 4")).await;
+    browser.click("#list tbody tr:nth-child(1) input").await;
+    browser.click("#list tbody tr:nth-child(3) input").await;
+    browser.until_text("[data-bulk-count]", "2 jobs selected").await;
+    let place = "document.querySelector('#list').getBoundingClientRect().top";
+    let before = browser.value(place).await;
+
+    submit(5).await;
+    browser.until_text(".fresh-rows button", "5 new").await;
+    assert_eq!(browser.value(place).await, before, "the list stays where it is");
+    // What is shown stays where it is, and still tells the truth.
+    site.controls.allow_pages(5);
+    browser.until_text("#list tbody tr:nth-child(1) .c-status", "succeeded").await;
+    site.controls.allow_pages(0);
+    assert_eq!(browser.value(&format!("[{rows}, {chosen}]")).await, json!([4, 2]));
+    picture(stage, "jobs-held").await;
+
+    submit(55).await;
+    browser.until_text(".fresh-rows button", "50+ new").await;
+    browser.press("n").await;
+    browser.until("the new rows, and those that are chosen", &format!("{rows} === 52 && {chosen} === 2")).await;
+    browser.until_text("[data-bulk-count]", "2 jobs selected").await;
+    let last =
+        "[...document.querySelectorAll('#list tbody tr')].slice(-2).every((row) => row.querySelector('input').checked)";
+    assert_eq!(browser.value(last).await, json!(true), "older than all others, they stand last");
+
+    browser.click("[data-bulk-clear]").await;
+    let newest = site.submit("images.resize", json!({}), SubmitOptions::new().tag("hold")).await;
+    browser
+        .until(
+            "a list that moves again",
+            &format!("document.querySelector('#list tbody tr').dataset.href.endsWith('/{newest}')"),
+        )
+        .await;
+    assert_eq!(browser.value("document.querySelector('.fresh-rows')").await, Value::Null);
+}
+
+/// API-5: every list waits, also while a row of it is only pointed at, or has the focus.
+pub(crate) async fn rows_stay_under_the_pointer_and_the_focus(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let operator = site.service.operator(OperatorRight::assume());
+    // A pause is a row of its own on the page of handlers, and these stand before all others.
+    let row = |name: &str| PauseTarget::Handler(name.to_owned());
+    let add = async |name: &str| operator.force_pause(&context(), &row(name), "").await.expect("paused");
+    let first = "document.querySelector('#handlers tbody tr').textContent";
+    let mouse = browser.plug_in_mouse().await;
+    browser.goto(&site.at("/handlers")).await;
+    browser.point_at("#handlers tbody tr").await;
+    add("!pointed").await;
+    browser.until_text(".fresh-rows button", "1 new").await;
+    let shown = browser.value(first).await;
+    assert!(!shown.as_str().expect("text").contains("!pointed"), "{shown}");
+    browser.point_at("h1").await;
+    browser.until("a list that moves again", &format!("{first}.includes('!pointed')")).await;
+
+    browser.value("document.querySelector('#handlers tbody tr a').focus()").await;
+    add("!focused").await;
+    browser.until_text(".fresh-rows button", "1 new").await;
+    // What goes again before anybody has looked is not offered any more.
+    operator.resume(&context(), &row("!focused")).await.expect("resumed");
+    browser.until("no offer", "!document.querySelector('.fresh-rows')").await;
+    add("!focused").await;
+    browser.until_text(".fresh-rows button", "1 new").await;
+    let shown = browser.value(first).await;
+    assert!(shown.as_str().expect("text").contains("!pointed"), "{shown}");
+    browser.press("n").await;
+    browser.until("the new row", &format!("{first}.includes('!focused')")).await;
+    for name in ["!pointed", "!focused"] {
+        operator.resume(&context(), &row(name)).await.expect("resumed");
+    }
+    browser.unplug_mouse(mouse).await;
+}
+
+/// `/` and Ctrl K: one box that knows ids, handlers, errors and filters.
+pub(crate) async fn one_box_leads_to_jobs_handlers_and_errors(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let id = site.submit("images.resize", json!({}), SubmitOptions::new().tag("boxed")).await;
+    dead_mails(site, "boxed", 1).await;
+    let find = async |keys: &str, text: &str| {
+        browser.press(keys).await;
+        browser.until("the box", "document.querySelector('#find').open && document.activeElement.name === 'q'").await;
+        browser.press(text).await;
+        browser.press_enter().await;
+    };
+    let control_k = format!("{}k", char::from(Key::Control));
+    browser.goto(&site.at("/nodes")).await;
+    find("/", &id.to_string()).await;
+    browser.arrive(&format!("/jobs/{id}")).await;
+    find(&control_k, "images.res*").await;
+    browser
+        .until(
+            "the handler's jobs",
+            "location.search === '?q=handler%3Aimages.res*' || location.search === '?q=handler%3Aimages.res%2A'",
+        )
+        .await;
+    browser.until_text("#list", &id.to_string()).await;
+    find("/", "connection refused").await;
+    browser.arrive("/failures").await;
+    browser.until_text("#groups article", "connection refused").await;
+    find("/", "tag:boxed -status:dead").await;
+    browser.arrive("/jobs").await;
+    browser.until("one job", "document.querySelectorAll('#list tbody tr').length === 1").await;
+    find("/", "17").await;
+    browser.until_text("[role=alert]", "There is no job 17").await;
+    browser.goto(&site.at("/jobs")).await;
+    browser.press("/").await;
+    browser.until("the box", "document.querySelector('#find').open").await;
+    picture(stage, "find").await;
+    browser.press_escape().await;
+
+    // The name that the API has for a filter works in an address too.
+    browser.goto(&site.at("/jobs?filter=tag%3Aboxed%20handler%3Amail.*")).await;
+    browser.until("one mail", "document.querySelectorAll('#list tbody tr').length === 1").await;
+    assert_eq!(browser.value("document.querySelector('#filter').value").await, json!("tag:boxed handler:mail.*"));
+}
+
+/// API-3: who is sent to the login comes to the page they wanted; a link on another site opens for who is logged in.
+pub(crate) async fn a_login_keeps_the_page_that_was_asked_for(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let id = site.submit("images.resize", json!({}), SubmitOptions::new()).await;
+    browser.forget_cookies().await;
+    browser.goto(&site.at(&format!("/jobs/{id}?show=input"))).await;
+    assert!(browser.here().await.ends_with("/login"));
+    browser.goto(&site.link()).await;
+    browser.arrive(&format!("/jobs/{id}")).await;
+    assert!(browser.here().await.ends_with("?show=input"));
+
+    let page = site.at(&format!("/jobs/{id}"));
+    browser.goto(&site.at("/login").replace("127.0.0.1", "localhost")).await;
+    browser.value(&format!("setTimeout(() => {{ location.href = {} }}), true", json!(page))).await;
+    browser
+        .until("the job", &format!("location.href === {} && document.querySelector('#job-head')", json!(page)))
+        .await;
+}
+
+/// API-5: charts say which zone their times are in and keep to it; a click shows the jobs of that time.
+pub(crate) async fn charts_have_one_clock_and_lead_to_their_jobs(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let id = site.submit("images.resize", json!({}), SubmitOptions::new().tag("charted")).await;
+    site.until_status(id, Status::Succeeded).await;
+    browser.time_zone("Asia/Kolkata").await;
+    browser.goto(&site.at("/?span=1h")).await;
+    let times = "(() => { const chart = document.querySelector('#chart-throughput'); \
+        const label = chart.querySelector('.chart-x time'), hit = chart.querySelector('[data-at]'); \
+        const row = [...chart.querySelectorAll('tbody th time')].at(-1); \
+        return [label.dateTime.slice(11, 16), label.textContent, hit.querySelector('title').textContent.slice(11, 16), \
+            row.textContent.slice(11, 16), row.textContent.slice(20), document.querySelector('[data-zone-name]').textContent]; })()";
+    let read = async || browser.value(times).await.as_array().cloned().expect("times");
+    let utc = read().await;
+    assert!(utc[1..4].iter().all(|time| *time == utc[0]) && utc[4] == "UTC" && utc[5] == "UTC", "{utc:?}");
+    browser.click("#main [data-zone]").await;
+    browser.until_text("[data-zone-name]", "GMT+5:30").await;
+    let here = read().await;
+    assert!(here[1..4].iter().all(|time| *time == here[1] && *time != utc[0]), "{here:?}");
+    assert!(here[4] == "GMT+5:30", "{here:?}");
+    browser.goto(&site.at("/")).await;
+    browser.until_text("[data-zone-name]", "GMT+5:30").await;
+    browser.click("#main [data-zone]").await;
+    browser.until_text("[data-zone-name]", "UTC").await;
+    browser.time_zone("UTC").await;
+
+    browser.goto(&site.at("/?span=1h")).await;
+    browser.until_text("#chart-throughput .legend", "in progress").await;
+    // The newest step; what is drawn over it leads to jobs of its own.
+    let newest = "[...document.querySelectorAll('#chart-throughput svg a[href*=\"created%3E\"]')].at(-1)";
+    let address = browser.value(&format!("{newest}.getAttribute('href')")).await;
+    browser.goto(&site.at(address.as_str().expect("an address"))).await;
+    browser.arrive("/jobs").await;
+    browser.until_text("#list", &id.to_string()).await;
+}
+
+/// A picture of what a scenario has brought about, in each way, where pictures are wanted.
+async fn picture(stage: &Stage, name: &str) {
+    let Some(directory) = windlass_testkit::servers::screenshots_dir() else { return };
+    for (mode, screen, dark) in MODES {
+        stage.browser.screen(screen).await;
+        stage.browser.prefer_dark(dark).await;
+        assert_eq!(stage.browser.overflow().await, 0, "{name} is wider than the window ({mode})");
+        let picture = stage.browser.picture(screen, screen.height).await;
+        std::fs::write(directory.join(format!("{name}-{mode}.png")), picture).expect("write a picture");
+    }
+    stage.browser.screen(WIDE).await;
+    stage.browser.prefer_dark(false).await;
 }
 
 /// Dark and light: as the system says, unless the button says otherwise, and that is remembered.

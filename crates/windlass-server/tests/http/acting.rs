@@ -45,6 +45,9 @@ pub(crate) async fn dead_letters_are_replayed_and_purged(rig: &Rig) {
     assert_eq!(as_new.status, 200, "{as_new:?}");
     let new = as_new.body["id"].as_str().expect("an id").to_owned();
     assert_ne!(new, id);
+    // ERR-9: it happens once.
+    let again = rig.post(&format!("/jobs/{id}/replay"), json!({ "as_new": true })).await;
+    assert_eq!((again.status, again.body["id"].as_str()), (200, Some(new.as_str())), "{again:?}");
     rig.wait_for(&new, "dead_lettered").await;
     assert_eq!(rig.get(&format!("/jobs/{id}")).await.body["replayed"]["as_job"], new.as_str());
     assert_eq!(rig.delete(&format!("/jobs/{id}")).await.status, 204);
@@ -106,7 +109,7 @@ pub(crate) async fn many_jobs_are_acted_on_after_a_confirmed_preview(rig: &Rig) 
     rig.post("/bulks/1/stop", json!({})).await.is_problem(404, "not_found");
 }
 
-async fn finished(rig: &Rig, id: &str, done: u64) {
+pub(crate) async fn finished(rig: &Rig, id: &str, done: u64) {
     let wait = async {
         loop {
             let bulks = rig.get("/bulks").await.body["bulks"].clone();
@@ -128,11 +131,26 @@ pub(crate) async fn pauses_hold_jobs_until_they_are_resumed(rig: &Rig) {
     rig.post("/pauses", json!({ "target": "handler:echo" })).await.is_problem(403, "forbidden");
     rig.post("/pauses", json!({ "target": format!("tenant:{OTHER}") })).await.is_problem(403, "forbidden");
     rig.post("/pauses", json!({ "target": "everything" })).await.is_problem(422, "invalid_input");
+    // A misspelt handler is not paused in silence, while what was meant runs on.
+    let pause = |body: Value| Answer::of(rig.ask_as(&rig.operator, Method::POST, "/pauses").json(&body));
+    let unknown = pause(json!({ "target": "handler:ehco" })).await;
+    unknown.is_problem(404, "handler_not_found");
+    assert!(unknown.body["detail"].as_str().is_some_and(|detail| detail.contains("echo")), "{unknown:?}");
+    assert_eq!(rig.get("/pauses").await.body["pauses"], json!([]), "nothing was written");
+    let form = rig.client.post(format!("{}/pause", rig.url)).bearer_auth(&rig.operator);
+    let form = form.header("content-type", "application/x-www-form-urlencoded");
+    let page = form.body("target=handler%3Aehco&reason=x&confirmed=1").send().await.expect("an answer");
+    assert_eq!(page.status(), 404, "nor from a page");
+    assert_eq!(pause(json!({ "target": "handler:ehco", "force": true })).await.status, 204);
+    let resume = rig.ask_as(&rig.operator, Method::DELETE, "/pauses/handler:ehco");
+    assert_eq!(Answer::of(resume).await.status, 204);
     let own = format!("tenant:{TENANT}");
     assert_eq!(rig.post("/pauses", json!({ "target": own, "reason": "lunch" })).await.status, 204);
     let id = rig.submit("echo", json!(1), json!({})).await;
-    let why = rig.get(&format!("/jobs/{id}/why")).await;
-    assert!(["paused", "opening", "running"].contains(&why.body["reason"].as_str().unwrap_or_default()), "{why:?}");
+    // A worker may have taken it, and turns it away.
+    let held = rig.wait_for(&id, "blocked").await;
+    assert_eq!(held["failed"], 0, "{held}");
+    assert_eq!(rig.get(&format!("/jobs/{id}/why")).await.body["reason"], "paused");
     let pauses = rig.get("/pauses").await;
     assert_eq!(pauses.body["pauses"][0]["reason"], "lunch");
     let foreign = Answer::of(rig.ask_as(&rig.other, Method::GET, "/pauses")).await;
@@ -185,48 +203,214 @@ pub(crate) async fn quotas_are_set_and_refuse_what_is_beyond(rig: &Rig) {
     assert_eq!(Answer::of(cleared).await.status, 204);
 }
 
-/// OPS-10 over HTTP: check out, renew, report, and a second report is refused.
+async fn take(rig: &Rig, key: &str, n: usize) -> Vec<Value> {
+    let wanted = json!({ "queues": ["outside"], "max": 10 });
+    let mut jobs = Vec::new();
+    while jobs.len() < n {
+        let taken = Answer::of(rig.ask_as(key, Method::POST, "/checkout").json(&wanted)).await;
+        assert_eq!(taken.status, 200, "{taken:?}");
+        jobs.extend(taken.body["jobs"].as_array().expect("jobs").clone());
+    }
+    jobs
+}
+
+fn token(job: &Value) -> &str {
+    job["token"].as_str().expect("a token")
+}
+
+/// OPS-10 over HTTP: check out, renew and report; a report that is repeated is answered as before, another is refused.
 pub(crate) async fn a_worker_outside_takes_jobs_and_reports(rig: &Rig) {
     let options = json!({ "queue": "outside" });
     let good = rig.submit("elsewhere", json!({ "n": 1 }), options.clone()).await;
     let bad = rig.submit("elsewhere", json!({ "n": 2 }), options).await;
-    let take = json!({ "queues": ["outside"], "max": 10 });
-    Answer::of(rig.ask(Method::POST, "/checkout").json(&take)).await.is_problem(403, "forbidden");
-    let operator = |path: &str, body: &Value| Answer::of(rig.ask_as(&rig.operator, Method::POST, path).json(body));
-    let mut jobs = Vec::new();
-    while jobs.len() < 2 {
-        let taken = operator("/checkout", &take).await;
-        assert_eq!(taken.status, 200, "{taken:?}");
-        jobs.extend(taken.body["jobs"].as_array().expect("jobs").clone());
-    }
+    let nothing = Answer::of(rig.ask_as(&rig.other, Method::POST, "/checkout").json(&json!({ "queues": ["outside"] })));
+    assert_eq!(nothing.await.body["jobs"], json!([]), "another tenant's jobs are not handed out");
+    let jobs = take(rig, &rig.key, 2).await;
     let job = |id: &str| jobs.iter().find(|job| job["id"] == id).expect("it was taken");
     assert_eq!(job(&good)["input"], json!({ "n": 1 }));
-    let token = job(&good)["token"].as_str().expect("a token").to_owned();
-    let renewed = operator(&format!("/checkouts/{token}/progress"), &json!({ "percent": 50, "message": "half" })).await;
+    let path = |id: &str, what: &str| format!("/checkouts/{}/{what}", token(job(id)));
+    let half = json!({ "percent": 50, "message": "half" });
+    let foreign = Answer::of(rig.ask_as(&rig.other, Method::POST, &path(&good, "progress")).json(&half)).await;
+    foreign.is_problem(404, "not_found");
+    let renewed = rig.post(&path(&good, "progress"), half).await;
     assert_eq!(renewed.status, 200, "{renewed:?}");
-    let done = operator(&format!("/checkouts/{token}/success"), &json!({ "output": { "ok": true } })).await;
-    assert_eq!(done.status, 204, "{done:?}");
+    assert_eq!(rig.get(&format!("/jobs/{good}")).await.body["progress"]["message"], "half");
+    let output = json!({ "output": { "ok": true } });
+    for _ in 0..2 {
+        let done = rig.post(&path(&good, "success"), output.clone()).await;
+        assert_eq!(done.status, 204, "{done:?}");
+    }
     rig.wait_for(&good, "succeeded").await;
     assert_eq!(rig.get(&format!("/jobs/{good}/result")).await.body["output"], json!({ "ok": true }));
-    operator(&format!("/checkouts/{token}/success"), &json!({})).await.is_problem(404, "not_found");
+    rig.post(&path(&good, "failure"), json!({ "message": "no" })).await.is_problem(409, "lease_lost");
+    rig.post("/checkouts/none/success", json!({})).await.is_problem(404, "not_found");
 
-    let token = job(&bad)["token"].as_str().expect("a token").to_owned();
     let failure = json!({ "message": "no paper", "code": "printer", "retryable": false });
-    assert_eq!(operator(&format!("/checkouts/{token}/failure"), &failure).await.status, 204);
+    assert_eq!(rig.post(&path(&bad, "failure"), failure).await.status, 204);
     let dead = rig.wait_for(&bad, "dead_lettered").await;
     assert_eq!(dead["error"]["code"], "printer");
-    operator("/checkout", &json!({ "max": 101 })).await.is_problem(422, "invalid_input");
+    rig.post("/checkout", json!({ "max": 101 })).await.is_problem(422, "invalid_input");
 }
 
-/// OPS-9, at both of its paths.
+/// OPS-10, S07: whatever tenants hold, there are checkouts left for who operates all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_operator_has_a_reserve_of_checkouts() {
+    let rig = Rig::with(crate::rig::Where::Memory, |config| config.limits.checkouts = 20).await;
+    let batch = json!({ "handler": "elsewhere", "inputs": vec![1; 30], "options": { "queue": "outside" } });
+    let hold_all = async |key: &str| {
+        let wanted = json!({ "queues": ["outside"] });
+        let mut held = 0;
+        let full = async {
+            loop {
+                let taken = Answer::of(rig.ask_as(key, Method::POST, "/checkout").json(&wanted)).await;
+                match taken.status {
+                    200 => held += taken.body["jobs"].as_array().expect("jobs").len(),
+                    _ => return taken.is_problem(429, "backpressure"),
+                }
+            }
+        };
+        tokio::time::timeout(crate::rig::SOON, full).await.expect("there is a bound");
+        held
+    };
+    let mut by_tenants = Vec::new();
+    for n in 1..=8 {
+        let key = rig.new_key(windlass::TenantId(uuid::Uuid::from_u128(n)), windlass::Rights::ALL).await;
+        let stored = Answer::of(rig.ask_as(&key, Method::POST, "/jobs/batch").json(&batch)).await;
+        assert_eq!(stored.status, 201, "{stored:?}");
+        by_tenants.push(hold_all(&key).await);
+    }
+    assert_eq!(by_tenants, [9, 4, 2, 1, 1, 1, 0, 0], "each has half of what the others leave of 18");
+    assert_eq!(hold_all(&rig.operator).await, 2, "the reserve");
+}
+
+/// OPS-10, BEY-12: a token is good at every server of the installation.
+pub(crate) async fn a_worker_outside_reports_at_any_server(rig: &Rig) {
+    let second = rig.beside().await;
+    let id = rig.submit("elsewhere", json!(1), json!({ "queue": "outside" })).await;
+    let jobs = take(rig, &rig.key, 1).await;
+    let ask = |path: &str, body: Value| {
+        let path = format!("/checkouts/{}/{path}", token(&jobs[0]));
+        Answer::of(second.ask_as(&rig.key, Method::POST, &path).json(&body))
+    };
+    assert_eq!(ask("progress", json!({ "percent": 10 })).await.status, 200);
+    let done = ask("success", json!({ "output": "there" })).await;
+    assert_eq!(done.status, 204, "{done:?}");
+    assert_eq!(rig.wait_for(&id, "succeeded").await["attempt"], 1);
+    // Bulk actions too: begun here, shown and stopped there.
+    rig.submit("echo", json!(1), json!({ "delay_ms": 3_600_000 })).await;
+    rig.submit("echo", json!(2), json!({ "delay_ms": 3_600_000 })).await;
+    let slow = json!({ "action": "cancel", "filter": "status:scheduled", "confirm": 2, "per_second": 0.01 });
+    let begun = rig.post("/jobs/bulk", slow).await;
+    assert_eq!(begun.status, 202, "{begun:?}");
+    let bulk = begun.body["id"].as_str().expect("an id").to_owned();
+    let seen = Answer::of(second.ask_as(&rig.key, Method::GET, "/bulks")).await;
+    let seen = seen.body["bulks"].as_array().expect("a list").iter().find(|seen| seen["id"] == bulk.as_str()).cloned();
+    assert_eq!(seen.expect("it is shown")["node"], begun.body["node"]);
+    let stop = second.ask_as(&rig.key, Method::POST, &format!("/bulks/{bulk}/stop"));
+    assert_eq!(Answer::of(stop).await.status, 204);
+    let stopped = async {
+        loop {
+            let bulks = rig.get("/bulks").await.body["bulks"].clone();
+            let own = bulks.as_array().expect("a list").iter().find(|own| own["id"] == bulk.as_str()).cloned();
+            if own.expect("it is shown")["state"] == "stopped" {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(crate::rig::SOON, stopped).await.expect("it is stopped");
+}
+
+/// OPS-9, at both of its paths: the caller's own jobs, and no others.
 pub(crate) async fn a_tick_runs_what_is_ready(rig: &Rig) {
-    let answer = Answer::of(rig.ask_as(&rig.operator, Method::POST, "/tick").json(&json!({ "max": 5 }))).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    assert!(answer.body["ran"].is_u64());
-    let own_path = rig.client.post(format!("{}/api/jobs/tick", rig.url)).bearer_auth(&rig.operator);
-    assert_eq!(Answer::of(own_path).await.status, 200);
+    let rig = &rig.without_workers().await;
+    for n in 0..3 {
+        rig.submit("echo", json!(n), json!({})).await;
+    }
+    let succeeded = || async {
+        let jobs = rig.get("/jobs?status=succeeded").await;
+        jobs.body["jobs"].as_array().map(Vec::len)
+    };
+    let tick = || Answer::of(rig.ask_as(&rig.operator, Method::POST, "/tick").json(&json!({ "max": 2 })));
+    assert_eq!(succeeded().await, Some(0), "nothing runs by itself");
+    let foreign = Answer::of(rig.ask_as(&rig.other, Method::POST, "/tick")).await;
+    assert_eq!((foreign.status, &foreign.body["ran"]), (200, &json!(0)), "{foreign:?}");
+    let pause = json!({ "target": format!("tenant:{}", crate::rig::TENANT) });
+    assert_eq!(rig.post("/pauses", pause).await.status, 204);
+    assert_eq!(rig.post("/tick", json!({ "max": 5 })).await.status, 200);
+    assert_eq!(succeeded().await, Some(0), "pauses hold here too");
+    assert_eq!(rig.delete(&format!("/pauses/tenant:{}", crate::rig::TENANT)).await.status, 204);
+    let first = tick().await;
+    assert_eq!((first.status, &first.body["ran"]), (200, &json!(2)), "{first:?}");
+    assert_eq!(succeeded().await, Some(2));
+    let own_path = Answer::of(rig.client.post(format!("{}/api/jobs/tick", rig.url)).bearer_auth(&rig.operator)).await;
+    assert_eq!((own_path.status, &own_path.body["ran"]), (200, &json!(1)), "{own_path:?}");
+    assert_eq!(succeeded().await, Some(3));
+    assert_eq!(tick().await.body["ran"], json!(0));
     Answer::of(rig.client.post(format!("{}/api/jobs/tick", rig.url))).await.is_problem(401, "unauthorized");
-    rig.post("/tick", json!({})).await.is_problem(403, "forbidden");
+    let reader = rig.new_key(crate::rig::TENANT, Rig::rights(&[windlass::Right::Read])).await;
+    Answer::of(rig.ask_as(&reader, Method::POST, "/tick")).await.is_problem(403, "forbidden");
+}
+
+/// OPS-10: a report whose connection drops while the store is slow is saved all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_is_saved_although_its_connection_drops() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let server = crate::rig::postgres();
+    let rig = Rig::start(crate::rig::Where::Postgres(&server, "dropped_report")).await;
+    let id = rig.submit("elsewhere", json!(1), json!({ "queue": "outside" })).await;
+    let jobs = take(&rig, &rig.key, 1).await;
+    let progress = json!({ "percent": 10, "message": "begun" });
+    assert_eq!(rig.post(&format!("/checkouts/{}/progress", token(&jobs[0])), progress).await.status, 200);
+    // Until it is ended, nothing that is held can be finished.
+    let mut slow = server.program("psql");
+    slow.arg(server.url("dropped_report")).arg("-qAt").stdin(std::process::Stdio::piped());
+    let mut slow = slow.stdout(std::process::Stdio::piped()).spawn().expect("psql starts");
+    let mut say = slow.stdin.take().expect("a pipe");
+    std::io::Write::write_all(
+        &mut say,
+        b"begin; lock table windlass.lease in access exclusive mode; select 'locked';\n",
+    )
+    .expect("psql reads");
+    let mut locked = [0; 6];
+    std::io::Read::read_exact(slow.stdout.as_mut().expect("a pipe"), &mut locked).expect("psql answers");
+    let host = rig.url.trim_start_matches("http://").to_owned();
+    let mut connection = tokio::net::TcpStream::connect(&host).await.expect("it listens");
+    let body = r#"{"output":"kept"}"#;
+    let head = format!(
+        "POST /api/v1/checkouts/{}/success HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        token(&jobs[0]),
+        rig.key,
+        body.len()
+    );
+    connection.write_all(head.as_bytes()).await.expect("it reads");
+    let waits = tokio::time::timeout(std::time::Duration::from_millis(500), connection.read_u8()).await;
+    assert!(waits.is_err(), "the report waits for the store");
+    drop(connection);
+    drop(say);
+    slow.wait().expect("psql ends, and with it the lock");
+    let job = rig.wait_for(&id, "succeeded").await;
+    assert_eq!(job["attempt"], 1, "it did not run again: {job}");
+    assert_eq!(rig.get(&format!("/jobs/{id}/result")).await.body["output"], "kept");
+}
+
+/// OPS-10: a report that takes longer than a request may is answered with 504, and saved all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_is_saved_although_its_time_is_over() {
+    let server = crate::rig::postgres();
+    let place = crate::rig::Where::Postgres(&server, "late_report");
+    let rig = Rig::with(place, |config| config.limits.request_timeout = std::time::Duration::from_secs(2)).await;
+    let id = rig.submit("elsewhere", json!(1), json!({ "queue": "outside" })).await;
+    let jobs = take(&rig, &rig.key, 1).await;
+    let database = server.url("late_report");
+    let mut lock = crate::rig::Locked::for_all(&server, &database, "windlass.lease").await;
+    let late = rig.post(&format!("/checkouts/{}/success", token(&jobs[0])), json!({ "output": "kept" })).await;
+    late.is_problem(504, "timeout");
+    lock.release().await;
+    let job = rig.wait_for(&id, "succeeded").await;
+    assert_eq!(job["attempt"], 1, "it did not run again: {job}");
+    assert_eq!(rig.get(&format!("/jobs/{id}/result")).await.body["output"], "kept");
 }
 
 /// API-3: keys over HTTP, never with more rights than their maker, and gone within seconds of being revoked.
@@ -261,7 +445,7 @@ pub(crate) async fn keys_are_made_used_and_revoked(rig: &Rig) {
     tokio::time::timeout(std::time::Duration::from_secs(5), gone).await.expect("refused within 5 seconds");
 }
 
-/// OPS-6, BEY-7 over HTTP.
+/// OPS-6, OPS-14, BEY-7 over HTTP.
 pub(crate) async fn costs_and_logs_are_kept_with_a_job(rig: &Rig) {
     let id = rig.submit("talks", json!(null), json!({})).await;
     rig.wait_for(&id, "succeeded").await;
@@ -272,6 +456,8 @@ pub(crate) async fn costs_and_logs_are_kept_with_a_job(rig: &Rig) {
     let later = rig.post(&format!("/jobs/{id}/cost"), json!({ "cents": 7 })).await;
     assert_eq!(later.status, 204, "{later:?}");
     rig.post(&format!("/jobs/{id}/cost"), json!({})).await.is_problem(422, "invalid_input");
+    let job = rig.get(&format!("/jobs/{id}")).await;
+    assert_eq!(job.body["cost"], json!({ "cents": 12, "units": 2 }), "{job:?}");
     let usage = rig.get("/usage").await;
     let row = &usage.body["usage"][0];
     assert_eq!((&row["handler"], &row["cents"], &row["units"]), (&json!("talks"), &json!(12), &json!(2)), "{usage:?}");

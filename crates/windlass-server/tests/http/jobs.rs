@@ -21,7 +21,7 @@ pub(crate) async fn a_job_is_submitted_watched_and_read(rig: &Rig) {
     assert!(!job.to_string().contains("4111-secret"), "status never shows what a job carries: {job}");
     // What Rust reads back from a store can be read from here too.
     let record: windlass::JobRecord = serde_json::from_value(job).expect("a record");
-    assert_eq!(record.spec.user.as_deref(), Some("tester"));
+    assert_eq!(record.spec.user.as_deref(), Some("test"), "the key acts under its own name");
 
     let result = rig.get(&format!("/jobs/{id}/result")).await;
     assert_eq!((result.status, &result.body["output"]), (200, &secret), "{result:?}");
@@ -79,6 +79,54 @@ pub(crate) async fn a_batch_is_stored_whole_or_in_part(rig: &Rig) {
     let batch = answer.body["batch"].as_str().expect("a batch");
     let listed = rig.get(&format!("/jobs?filter=batch:{batch}")).await;
     assert_eq!(listed.body["jobs"].as_array().map(Vec::len), Some(2), "{listed:?}");
+}
+
+/// SUB-13 over HTTP: by the option or by the header, repeating a batch answers with the same jobs.
+pub(crate) async fn a_batch_with_a_key_can_be_repeated(rig: &Rig) {
+    let ids = |answer: &Answer| -> Vec<String> {
+        let jobs = answer.body["jobs"].as_array().unwrap_or_else(|| panic!("{answer:?}"));
+        jobs.iter().map(|job| job["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    let options = json!({ "delay_ms": 3_600_000, "idempotency_key": "batch" });
+    let first = rig.post("/jobs/batch", json!({ "handler": "echo", "inputs": [1, 2], "options": options })).await;
+    assert_eq!(first.status, 201, "{first:?}");
+    assert_eq!(ids(&first).iter().collect::<std::collections::HashSet<_>>().len(), 2, "each is a job of its own");
+    let body = json!({ "handler": "echo", "inputs": [1, 2], "options": { "delay_ms": 3_600_000 } });
+    let again = rig.ask(Method::POST, "/jobs/batch").header("idempotency-key", "batch").json(&body);
+    let again = Answer::of(again).await;
+    assert_eq!(ids(&again), ids(&first));
+    assert_eq!(again.body["jobs"][1]["duplicate"], true);
+}
+
+/// SUB-9, API-3: who may only submit can neither make jobs of Windlass itself nor take the keys of those.
+pub(crate) async fn a_submitter_cannot_use_names_of_the_engine(rig: &Rig) {
+    let key = rig.new_key(crate::rig::TENANT, Rig::rights(&[windlass::Right::Submit])).await;
+    let submit = |path: &str, body: serde_json::Value| rig.ask_as(&key, Method::POST, path).json(&body);
+    let before = rig.jobs().await;
+    let event = json!({
+        "job": "1", "tenant": crate::rig::TENANT, "handler": "echo", "status": "succeeded", "attempt": 1,
+        "at": "2026-11-15T10:00:00Z",
+    });
+    let delivery = json!({ "webhook": "1", "sequence": 1, "event": event });
+    let taken = json!({ "idempotency_key": "windlass.webhook:1:2" });
+    let cases = [
+        (submit("/jobs", json!({ "handler": "windlass.webhook", "input": delivery })), "handler"),
+        (submit("/jobs/batch", json!({ "handler": "windlass.webhook", "inputs": [delivery] })), "handler"),
+        (submit("/jobs", json!({ "handler": "echo", "input": 1, "options": taken })), "idempotency_key"),
+        (submit("/jobs/batch", json!({ "handler": "echo", "inputs": [1], "options": taken })), "idempotency_key"),
+        (
+            submit("/jobs", json!({ "handler": "echo", "input": 1 })).header("idempotency-key", "windlass.x"),
+            "idempotency_key",
+        ),
+    ];
+    for (request, field) in cases {
+        let refused = Answer::of(request).await;
+        refused.is_problem(422, "invalid_input");
+        assert_eq!(refused.body["errors"][0]["field"], field, "{refused:?}");
+    }
+    assert_eq!(rig.jobs().await, before, "nothing was written");
+    let own = json!({ "handler": "echo", "input": 1, "options": { "idempotency_key": "mine" } });
+    assert_eq!(Answer::of(submit("/jobs", own)).await.status, 201, "its own names are its own");
 }
 
 /// API-1: filters, limits that are clamped, offset and keyset pages.

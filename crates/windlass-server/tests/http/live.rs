@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
-use crate::rig::{Answer, Rig, SOON, Where};
+use crate::rig::{Answer, Locked, Rig, SOON, Where};
 
 /// One event of a stream.
 #[derive(Debug)]
@@ -138,4 +138,65 @@ async fn streams_beyond_the_bound_are_refused_until_one_ends() {
         }
     };
     tokio::time::timeout(SOON, free).await.expect("the place comes back");
+}
+
+/// API-3: a stream ends within five seconds of its key's being revoked, its token's end, and its session's logout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_ends_with_what_its_caller_has_shown() {
+    use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp};
+    let secret = [7_u8; 32];
+    let keys = windlass_server::JwtKeys::Secret(secret.to_vec());
+    let issuer = windlass_server::JwtConfig::new("https://id.example", "windlass", &["HS256"], keys);
+    let rig = Rig::with(Where::Memory, |config| config.jwt = vec![issuer]).await;
+    let made = rig.post("/keys", json!({ "name": "watcher", "rights": ["read"] })).await;
+    let (id, key) = (made.body["key"]["id"].as_str().expect("an id"), made.body["secret"].as_str().expect("a secret"));
+    let login = rig.client.post(format!("{}/login", rig.url)).header("sec-fetch-site", "same-origin");
+    let login = login.header("content-type", "application/x-www-form-urlencoded").body(format!("key={}", rig.key));
+    let login = login.send().await.expect("an answer");
+    let session = login.headers()["set-cookie"].to_str().expect("text").split(';').next().expect("a cookie").to_owned();
+    // Tokens are good for 30 seconds longer than they say, because clocks differ.
+    let claims = json!({
+        "iss": "https://id.example", "aud": "windlass", "sub": "ann", "exp": get_current_timestamp() - 27,
+        "tenant_id": crate::rig::TENANT.to_string(), "scope": "read",
+    });
+    let token = encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(&secret)).expect("a token");
+    let events = || rig.client.get(format!("{}/api/v1/events", rig.url));
+    let open = async |request: reqwest::RequestBuilder| {
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        Stream { response, text: String::new() }
+    };
+    let mut by_token = open(events().bearer_auth(&token)).await;
+    let mut by_key = open(events().bearer_auth(key)).await;
+    let mut by_session = open(events().header("cookie", &session)).await;
+    let mut good = open(events().bearer_auth(&rig.key)).await;
+    assert_eq!(rig.delete(&format!("/keys/{id}")).await.status, 204);
+    let logout = rig.client.post(format!("{}/logout", rig.url)).header("cookie", &session);
+    assert_eq!(logout.header("sec-fetch-site", "same-origin").send().await.expect("an answer").status(), 303);
+    let ends = futures_util::future::join3(by_token.next(), by_key.next(), by_session.next());
+    let (by_token, by_key, by_session) = tokio::time::timeout(Duration::from_secs(5), ends).await.expect("they end");
+    assert!(by_token.is_none() && by_key.is_none() && by_session.is_none());
+    let id = rig.submit("echo", json!(1), json!({})).await;
+    assert_eq!(good.next().await.expect("it goes on").data["job"], id.as_str());
+}
+
+/// API-3: a stream ends when its key expires, also while the store does not say what has become of the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_ends_at_its_expiry_while_the_store_hangs() {
+    use windlass::{NewApiKey, Right, SecurityContext};
+    let server = crate::rig::postgres();
+    let rig = Rig::start(Where::Postgres(&server, "expires")).await;
+    let ctx = SecurityContext::new(crate::rig::TENANT).with_user("t");
+    let expires_at = rig.service.now() + Duration::from_secs(5);
+    let new = NewApiKey::new("short", Rig::rights(&[Right::Read])).expires_at(expires_at);
+    let (_, key) = rig.service.create_key(&ctx, new).await.expect("a key");
+    let response = rig.ask_as(&key, Method::GET, "/events").send().await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    let mut stream = Stream { response, text: String::new() };
+    let database = server.url("expires");
+    let _lock = Locked::for_all(&server, &database, "windlass.api_key").await;
+    assert!(rig.service.now() < expires_at, "the store hangs before the key expires");
+    let end = tokio::time::timeout(Duration::from_secs(10), stream.next()).await.expect("it ends in time");
+    assert!(end.is_none(), "{end:?}");
+    assert!(rig.service.now() >= expires_at, "and not before its time");
 }

@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 use windlass::store::Store;
 use windlass::{
-    JobContext, JobError, JobService, NewApiKey, OperatorRight, RetryPolicy, Right, Rights, SecurityContext, TenantId,
+    Builder, JobContext, JobError, JobService, NewApiKey, OperatorRight, RetryPolicy, Right, Rights, SecurityContext,
+    TenantId,
 };
 use windlass_server::{Config, Egress, Server, webhooks};
 use windlass_testkit::servers::{PostgresOptions, PostgresServer};
@@ -34,6 +35,7 @@ pub(crate) const OTHER: TenantId = TenantId(Uuid::from_u128(0xb));
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) struct Rig {
+    store: Arc<dyn Store>,
     pub(crate) service: JobService,
     pub(crate) url: String,
     pub(crate) client: Client,
@@ -68,8 +70,42 @@ impl Rig {
                 windlass::open(&server.url(&name)).await.expect("a store")
             }
         };
-        let builder = webhooks::register_with(handlers(JobService::builder(store)), Egress::anywhere());
-        let service = builder.start().await.expect("a service");
+        let builder = webhooks::register_with(JobService::builder(store.clone()), Egress::anywhere());
+        Rig::on(store, builder, dir, change).await
+    }
+
+    /// The same on the store of this one, whose workers end: nothing runs but what a request asks for.
+    pub(crate) async fn without_workers(&self) -> Rig {
+        self.service.shutdown().await;
+        let builder = JobService::builder(self.store.clone()).without_workers();
+        let builder = webhooks::register_with(builder, Egress::anywhere());
+        let dir = tempfile::tempdir().expect("a directory");
+        Rig::on(self.store.clone(), builder, dir, |_| {}).await
+    }
+
+    /// The same on the store of this one, whose workers end: webhooks are given up as soon as `retry` says.
+    pub(crate) async fn with_patience(&self, retry: RetryPolicy) -> Rig {
+        self.service.shutdown().await;
+        let builder = JobService::builder(self.store.clone());
+        let builder = webhooks::register_patient(builder, Egress::anywhere(), retry);
+        let dir = tempfile::tempdir().expect("a directory");
+        Rig::on(self.store.clone(), builder, dir, |_| {}).await
+    }
+
+    /// A second server of the same installation.
+    pub(crate) async fn beside(&self) -> Rig {
+        Rig::delivering(self.store.clone(), Egress::anywhere()).await
+    }
+
+    /// A server on a store, whose deliverer of webhooks reaches what `delivers_to` allows.
+    pub(crate) async fn delivering(store: Arc<dyn Store>, delivers_to: Egress) -> Rig {
+        let dir = tempfile::tempdir().expect("a directory");
+        let builder = webhooks::register_with(JobService::builder(store.clone()), delivers_to);
+        Rig::on(store, builder, dir, |_| {}).await
+    }
+
+    async fn on(store: Arc<dyn Store>, builder: Builder, dir: TempDir, change: impl FnOnce(&mut Config)) -> Rig {
+        let service = handlers(builder).start().await.expect("a service");
         let mut config = Config::listen(([127, 0, 0, 1], 0).into());
         config.webhook_egress = Egress::anywhere();
         change(&mut config);
@@ -82,6 +118,7 @@ impl Rig {
         }));
         let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(SOON).build();
         let mut rig = Rig {
+            store,
             url,
             client: client.expect("a client"),
             key: String::new(),
@@ -217,7 +254,7 @@ impl Answer {
 
 /// `echo` answers with its input, `fail` fails for good, `flaky` fails until it is tried again by hand, `slow` reports
 /// progress until it is stopped.
-fn handlers(builder: windlass::Builder) -> windlass::Builder {
+fn handlers(builder: Builder) -> Builder {
     let once = windlass::HandlerOptions::new().retry(RetryPolicy::never());
     builder
         .function("echo", (), async |(), _: JobContext, input: Value| Ok::<_, JobError>(input))
@@ -240,4 +277,77 @@ fn handlers(builder: windlass::Builder) -> windlass::Builder {
             Ok::<_, JobError>(Value::Null)
         })
         .remote_handler("elsewhere")
+        .remote_handler("nowhere")
+        .remote_handler("mail.send")
+}
+
+/// A table that is locked, held by a session of psql.
+pub(crate) struct Locked<'a> {
+    server: &'a PostgresServer,
+    database: &'a str,
+    table: &'static str,
+    session: std::process::Child,
+}
+
+impl<'a> Locked<'a> {
+    /// Nobody can write to the table.
+    pub(crate) async fn for_writers(server: &'a PostgresServer, database: &'a str, table: &'static str) -> Locked<'a> {
+        Locked::take(server, database, table, "exclusive", "ExclusiveLock").await
+    }
+
+    /// Nobody can read the table either.
+    pub(crate) async fn for_all(server: &'a PostgresServer, database: &'a str, table: &'static str) -> Locked<'a> {
+        Locked::take(server, database, table, "access exclusive", "AccessExclusiveLock").await
+    }
+
+    async fn take(
+        server: &'a PostgresServer,
+        database: &'a str,
+        table: &'static str,
+        mode: &str,
+        listed_as: &str,
+    ) -> Locked<'a> {
+        use std::io::Write;
+        let mut psql = server.program("psql");
+        let psql = psql.args(["-q", database]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        let mut session = psql.spawn().expect("psql starts");
+        let statements = format!("begin;\nlock table {table} in {mode} mode;\n");
+        session.stdin.as_mut().expect("a pipe").write_all(statements.as_bytes()).expect("psql reads");
+        let locked = Locked { server, database, table, session };
+        locked.until(&format!("mode = '{listed_as}' and granted")).await;
+        locked
+    }
+
+    /// Until somebody waits for the table.
+    pub(crate) async fn until_awaited(&self) {
+        self.until("not granted").await;
+    }
+
+    async fn until(&self, condition: &str) {
+        let sql = format!("select count(*) from pg_locks where relation = '{}'::regclass and {condition}", self.table);
+        let seen = async {
+            loop {
+                let asked = self.server.program("psql").args(["-Atc", &sql, self.database]).output();
+                let answer = asked.expect("psql runs").stdout;
+                if String::from_utf8_lossy(&answer).trim().parse::<u32>().is_ok_and(|n| n > 0) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, seen).await.unwrap_or_else(|_| panic!("{sql}"));
+    }
+
+    /// Ends the session, and with it its lock.
+    pub(crate) async fn release(&mut self) {
+        drop(self.session.stdin.take());
+        self.session.wait().expect("psql ends");
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let _ = self.session.kill();
+        let _ = self.session.wait();
+    }
 }

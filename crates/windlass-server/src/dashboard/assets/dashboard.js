@@ -16,10 +16,23 @@
     const seconds = Math.trunc((Date.now() + skew - at) / 1000);
     return seconds === 0 ? "now" : seconds > 0 ? `${about(seconds)} ago` : `in ${about(-seconds)}`;
   };
-  const CLOCKS = {
-    seconds: { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" },
-    minutes: { hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
-    day: { month: "short", day: "numeric" },
+  // One zone for every time of day on a page: UTC as the server writes it, or the viewer's where they have chosen it.
+  const ZONE = "windlass_zone";
+  const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+  const remembered = () => { try { return localStorage.getItem(ZONE); } catch { return null; } };
+  let isLocal = remembered() === "local";
+  const nameOfHere = (date) => new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(date)
+    .find((part) => part.type === "timeZoneName").value;
+  const clock = (date, format) => {
+    // Shifted, so that what reads UTC reads the viewer's clock.
+    const at = isLocal ? new Date(date.getTime() - date.getTimezoneOffset() * 60000) : date;
+    const [day, time] = at.toISOString().slice(0, 19).split("T");
+    switch (format) {
+      case "seconds": return time;
+      case "day": return `${MONTHS[at.getUTCMonth()]} ${at.getUTCDate()}`;
+      case "full": return `${day} ${time} ${isLocal ? nameOfHere(date) : "UTC"}`;
+      default: return time.slice(0, 5);
+    }
   };
   // The server's clock decides what "ago" means, not the one of this machine.
   let skew = 0;
@@ -30,14 +43,29 @@
     }
   };
   const dressTimes = (root) => {
-    for (const time of all("time[data-clock]", root)) {
-      time.textContent = new Date(time.dateTime).toLocaleTimeString([], CLOCKS[time.dataset.clock] ?? CLOCKS.minutes);
-      if (time.dataset.clock === "day") time.textContent = new Date(time.dateTime).toLocaleDateString([], CLOCKS.day);
+    const now = new Date();
+    for (const time of all("time[data-clock]", root)) time.textContent = clock(new Date(time.dateTime), time.dataset.clock);
+    // A tip begins with its time.
+    for (const hit of all("[data-at]", root)) {
+      const tip = one("title", hit);
+      tip.textContent = tip.textContent.replace(/^[^·]*?( ·|$)/, `${clock(new Date(hit.dataset.at), "full")}$1`);
+    }
+    const here = nameOfHere(now);
+    all("[data-zone-name]", root).forEach((name) => { name.textContent = isLocal ? here : "UTC"; });
+    for (const button of all("[data-zone]", root)) {
+      button.hidden = here === "UTC";
+      button.textContent = isLocal ? "Show UTC" : `Show ${here}`;
     }
     for (const time of all("time[data-relative]", root)) {
       const local = new Date(time.dateTime).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
       if (!time.title.includes(local)) time.title = `${local} here · ${time.title}`;
     }
+  };
+
+  const changeZone = () => {
+    isLocal = !isLocal;
+    try { localStorage.setItem(ZONE, isLocal ? "local" : "utc"); } catch { /* then it holds for this page */ }
+    dressTimes(document);
   };
 
   // ---- small things
@@ -155,6 +183,8 @@
       return void one("#job-input")?.focus();
     }
     if (button?.hasAttribute("data-help")) return void one("#help").showModal();
+    if (button?.hasAttribute("data-zone")) return void changeZone();
+    if (target.closest("[data-find]") && !event.ctrlKey && !event.metaKey && openFind()) return void event.preventDefault();
     if (button?.hasAttribute("data-live-toggle")) return void toggleLive();
     if (button?.hasAttribute("data-bulk-clear")) {
       picks().forEach((pick) => { pick.checked = false; });
@@ -180,6 +210,14 @@
     const figure = event.target.closest?.("[data-chart]");
     if (figure) one(".chart-readout", figure).textContent = hit ? one("title", hit).textContent : "";
   });
+
+  // ---- the one box, on every page
+
+  const openFind = () => {
+    const box = one("#find");
+    if (box && !box.open) box.showModal();
+    return Boolean(box);
+  };
 
   // ---- the filter: suggestions go on with what is typed already
 
@@ -228,6 +266,56 @@
     const typing = active && region.contains(active) && active.matches("input:not([type=checkbox]), textarea, select");
     return typing || one("details.menu[open], .chart-plot:hover", region) || (getSelection().toString() && region.contains(getSelection().anchorNode));
   };
+  // A list does not move under the hands of who is at it: while a row is chosen, focused or pointed at, its rows stay where
+  // they are and are brought up to date one by one; rows that are new wait behind a button.
+  const rowsOf = (region) => all("[data-rows] :is([data-href], [data-row])", region);
+  const keyOf = (row) => row.dataset.href ?? row.dataset.row;
+  const asServed = new WeakMap();
+  const noteRows = (region) => rowsOf(region).forEach((row) => asServed.set(row, row.outerHTML));
+  const canHover = matchMedia("(hover: hover)");
+  const isHeld = (region) => region.hasAttribute("data-hold") && rowsOf(region).length > 0 &&
+    (one("input[name=id]:checked, .current", region) || region.contains(document.activeElement) ||
+      (canHover.matches && region.matches(":hover")));
+  const renewRow = (row, fresh) => {
+    if (asServed.get(row) === fresh.outerHTML) return;
+    const isTaken = (part) => part.matches(".pick") || part.contains(document.activeElement);
+    const parts = [...document.importNode(fresh, true).children];
+    if (parts.length !== row.children.length) return;
+    [...row.children].forEach((part, index) => { if (!isTaken(part)) part.replaceWith(parts[index]); });
+    asServed.set(row, fresh.outerHTML);
+    dress(row);
+  };
+  const hold = (region, fresh) => {
+    // What is shown is no longer what was served: the next look must compare row by row, also if all is as before.
+    served.delete(region.id);
+    const known = new Map(rowsOf(region).map((row) => [keyOf(row), row]));
+    const there = rowsOf(fresh);
+    for (const row of there) if (known.has(keyOf(row))) renewRow(known.get(keyOf(row)), row);
+    const n = there.filter((row) => !known.has(keyOf(row))).length;
+    offer(region, n, n > 1 && n === there.length, () => {
+      served.set(region.id, fresh.outerHTML);
+      swap(region, fresh);
+    });
+  };
+  const offer = (region, n, orMore, show) => {
+    let bar = one(`.fresh-rows[data-of="${CSS.escape(region.id)}"]`);
+    if (!n) return void bar?.remove();
+    if (!bar) {
+      bar = document.createElement("div");
+      bar.className = "fresh-rows";
+      bar.dataset.of = region.id;
+      bar.setAttribute("role", "status");
+      const button = document.createElement("button");
+      button.type = "button";
+      button.title = "Show them (n)";
+      bar.append(button);
+      region.before(bar);
+    }
+    const button = one("button", bar);
+    const text = `${n}${orMore ? "+" : ""} new`;
+    if (button.textContent !== text) button.textContent = text;
+    button.onclick = show;
+  };
   const swap = (old, fresh) => {
     const opened = all("details", old).map((part) => part.open);
     const picked = new Set(all("input[name=id]:checked", old).map((pick) => pick.value));
@@ -236,7 +324,12 @@
     const focused = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     const region = document.importNode(fresh, true);
     all("details", region).forEach((part, index) => { if (opened[index]) part.open = true; });
-    all("input[name=id]", region).forEach((pick) => { pick.checked = picked.has(pick.value); });
+    all("input[name=id]", region).forEach((pick) => { pick.checked = picked.delete(pick.value); });
+    noteRows(region);
+    // What is chosen stays chosen: rows that newer ones have pushed off the page go on below it, where they belong.
+    const stay = all("input[name=id]:checked", old).filter((pick) => picked.has(pick.value)).map((pick) => pick.closest("tr"));
+    one("tbody", region)?.append(...stay);
+    offer(old, 0);
     if (current) one(`[data-href="${CSS.escape(current)}"]`, region)?.classList.add("current");
     old.replaceWith(region);
     all(".log, .scroll, pre", region).forEach((part, index) => {
@@ -262,6 +355,10 @@
       for (const region of all("[data-live][id]")) {
         const fresh = page.getElementById(region.id);
         if (!fresh || served.get(region.id) === fresh.outerHTML || inUse(region)) continue;
+        if (isHeld(region)) {
+          hold(region, fresh);
+          continue;
+        }
         served.set(region.id, fresh.outerHTML);
         swap(region, fresh);
       }
@@ -349,7 +446,9 @@
   };
   const KEYS = {
     "?": () => one("#help")?.showModal(),
-    "/": () => { filter?.focus(); filter?.select(); },
+    "/": openFind,
+    f: () => { filter?.focus(); filter?.select(); },
+    n: () => one(".fresh-rows button")?.click(),
     j: () => move(1),
     k: () => move(-1),
     x: () => {
@@ -365,6 +464,10 @@
   };
   let going = 0;
   document.addEventListener("keydown", (event) => {
+    if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey) {
+      if (!one("dialog[open]") && openFind()) event.preventDefault();
+      return;
+    }
     if (event.ctrlKey || event.metaKey || event.altKey || one("dialog[open]")) return;
     const inField = event.target.matches("input:not([type=checkbox]):not([type=radio]), textarea, select");
     if (event.key === "Escape") {
@@ -397,6 +500,7 @@
 
   // ---- start
 
+  noteRows(document);
   dress(document);
   countPicks();
   setInterval(() => { if (!document.hidden) tellTimes(); }, 1000);

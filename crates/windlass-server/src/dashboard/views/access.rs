@@ -4,9 +4,9 @@
 use maud::{Markup, html};
 use windlass_core::{Status, TenantId, Timestamp};
 
-use super::super::parts::{self, Act};
+use super::super::components::{self, Act};
+use super::super::format;
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::words;
 
 /// The keys.
 pub(crate) struct Keys {
@@ -38,9 +38,9 @@ pub(crate) struct Key {
 pub(crate) fn keys(shell: &Shell, page: &Keys) -> Markup {
     let content = html! {
         @if let Some((name, secret)) = &page.fresh { (fresh(&format!("The key {name}"), secret)) }
-        @if let Some(problem) = &page.problem { (parts::problem(problem)) }
+        @if let Some(problem) = &page.problem { (components::problem(problem)) }
         section.panel #keys {
-            @if page.keys.is_empty() { (parts::empty("keys", "No keys", html! { "A key lets a program or a person in, with the rights you choose." })) }
+            @if page.keys.is_empty() { (components::empty("keys", "No keys", html! { "A key gives a program or a person access, with the rights you choose." })) }
             @else {
                 div.scroll {
                     table.rows data-rows {
@@ -54,11 +54,11 @@ pub(crate) fn keys(shell: &Shell, page: &Keys) -> Markup {
             }
         }
         section.panel.form-panel {
-            header.panel-head { h2 { "Make a key" } }
+            header.panel-head { h2 { "Create a key" } }
             form.form method="post" action=(shell.urls.path("/keys")) {
                 input type="hidden" name="confirmed" value="1";
                 label { "Name" input name="name" required maxlength="100" placeholder="billing service" autocomplete="off"; }
-                label { "User, as written into the audit log" input name="user" maxlength="100" placeholder="the name" autocomplete="off"; }
+                label { "User, as recorded in the audit log" input name="user" maxlength="100" placeholder="the name" autocomplete="off"; }
                 fieldset {
                     legend { "Rights" }
                     @for (right, what) in [("read", "see jobs, without inputs"), ("submit", "submit jobs"), ("operate", "cancel, retry, edit, pause"), ("admin", "keys, webhooks, quotas; includes the three above"), ("payload", "see inputs")] {
@@ -69,8 +69,8 @@ pub(crate) fn keys(shell: &Shell, page: &Keys) -> Markup {
                     label { "Tenant" input.mono name="tenant" maxlength="40" placeholder="UUID; empty for the root tenant" autocomplete="off"; }
                     label.check { input type="checkbox" name="all_tenants" value="1"; "every tenant" }
                 }
-                label { "Good for" select name="days" { option value="30" { "30 days" } option value="90" selected { "90 days" } option value="365" { "a year" } option value="" { "ever" } } }
-                div.buttons { button.primary type="submit" { "Make the key" } }
+                label { "Valid for" select name="days" { option value="30" { "30 days" } option value="90" selected { "90 days" } option value="365" { "a year" } option value="" { "ever" } } }
+                div.buttons { button.primary type="submit" { "Create the key" } }
             }
         }
     };
@@ -83,12 +83,12 @@ fn key_row(shell: &Shell, key: &Key) -> Markup {
         tr.over[is_over] {
             td { b { (key.name) } div.row-note.mono { (key.id) } }
             td { @for right in key.rights.split(',') { span.chip { (right) } } }
-            td.wide { @if key.all_tenants { "every tenant" } @else { (parts::tenant_link(shell, key.tenant)) } }
+            td.wide { @if key.all_tenants { "every tenant" } @else { (components::tenant_link(shell, key.tenant)) } }
             td.wide { (key.user) }
-            td.wide { (parts::time(key.created_at, shell.now)) " by " (key.created_by) }
-            td { @match key.last_used_at { Some(at) => (parts::time(at, shell.now)), None => span.faint { "never" } } }
-            td { @match (key.revoked_at, key.expires_at) { (Some(at), _) => { span.bad-text { "revoked " (parts::time(at, shell.now)) } }, (None, Some(at)) => (parts::time(at, shell.now)), (None, None) => span.faint { "it is revoked" } } }
-            td.row-act { @if !is_over { (Act::new(shell, "/keys/revoke", "Revoke").danger().hidden("id", &key.id).hidden("tenant", key.tenant).confirm(format!("Revoke the key {}? Whoever uses it is out within five seconds.", key.name))) } }
+            td.wide { (components::time(key.created_at, shell.now)) " by " (key.created_by) }
+            td { @match key.last_used_at { Some(at) => (components::time(at, shell.now)), None => span.faint { "never" } } }
+            td { @match (key.revoked_at, key.expires_at) { (Some(at), _) => { span.bad-text { "revoked " (components::time(at, shell.now)) } }, (None, Some(at)) => (components::time(at, shell.now)), (None, None) => span.faint { "it is revoked" } } }
+            td.row-act { @if !is_over { (Act::new(shell, "/keys/revoke", "Revoke").danger().hidden("id", &key.id).hidden("tenant", key.tenant).confirm(format!("Revoke the key {}? Servers reject it within five seconds.", key.name))) } }
         }
     }
 }
@@ -97,11 +97,11 @@ fn key_row(shell: &Shell, key: &Key) -> Markup {
 fn fresh(what: &str, secret: &str) -> Markup {
     html! {
         section.panel.fresh role="status" {
-            (parts::icon("keys"))
+            (components::icon("keys"))
             div {
                 h2 { (what) }
-                p { "Copy it now: it is not shown again, and nobody can read it back." }
-                p.secret { code { (secret) } (parts::copy(secret, "the secret")) }
+                p { "Copy it now: it is not shown again and cannot be recovered." }
+                p.secret { code { (secret) } (components::copy(secret, "the secret")) }
             }
         }
     }
@@ -136,10 +136,10 @@ pub(crate) struct Hook {
 pub(crate) fn webhooks(shell: &Shell, page: &Webhooks) -> Markup {
     let all = shell.viewer.tenant.is_none();
     let content = html! {
-        @if let Some((url, secret)) = &page.fresh { (fresh(&format!("The secret that signs what is sent to {url}"), secret)) }
-        @if let Some(problem) = &page.problem { (parts::problem(problem)) }
+        @if let Some((url, secret)) = &page.fresh { (fresh(&format!("The secret that signs requests to {url}"), secret)) }
+        @if let Some(problem) = &page.problem { (components::problem(problem)) }
         section.panel #webhooks {
-            @if page.hooks.is_empty() { (parts::empty("webhooks", "No webhooks", html! { "A webhook is told by a signed POST when jobs change their status. Deliveries are jobs themselves, retried until they arrive." })) }
+            @if page.hooks.is_empty() { (components::empty("webhooks", "No webhooks", html! { "A webhook receives a signed POST when jobs change their status. Deliveries are jobs themselves, retried until they arrive." })) }
             @else {
                 div.scroll {
                     table.rows data-rows {
@@ -148,11 +148,14 @@ pub(crate) fn webhooks(shell: &Shell, page: &Webhooks) -> Markup {
                             @for hook in &page.hooks {
                                 tr {
                                     td { span.mono.break { (hook.url) } @if hook.paused { span.chip.warn { "paused" } } div.row-note.mono { (hook.id) } }
-                                    td { @if hook.events.is_empty() { "every change" } @else { @for status in &hook.events { (parts::status(*status)) " " } } }
-                                    td.wide { @match &hook.handler { Some(handler) => (parts::handler_link(shell, handler)), None => span.faint { "any" } } }
-                                    @if all { td.wide { (parts::tenant_link(shell, hook.tenant)) } }
-                                    td.wide { (parts::time(hook.created_at, shell.now)) " by " (hook.created_by) }
-                                    td.row-act { (Act::new(shell, "/webhooks/remove", "Remove").danger().hidden("id", &hook.id).hidden("tenant", hook.tenant).confirm("Remove this webhook? Deliveries that wait already are still sent.")) }
+                                    td { @if hook.events.is_empty() { "every change" } @else { @for status in &hook.events { (components::status(*status)) " " } } }
+                                    td.wide { @match &hook.handler { Some(handler) => (components::handler_link(shell, handler)), None => span.faint { "any" } } }
+                                    @if all { td.wide { (components::tenant_link(shell, hook.tenant)) } }
+                                    td.wide { (components::time(hook.created_at, shell.now)) " by " (hook.created_by) }
+                                    td.row-act {
+                                        @if hook.paused { (Act::new(shell, "/webhooks/resume", "Resume").hidden("id", &hook.id).hidden("tenant", hook.tenant).confirm("Send events to this webhook from now on?")) }
+                                        @else { (Act::new(shell, "/webhooks/pause", "Pause").hidden("id", &hook.id).hidden("tenant", hook.tenant).confirm("Send nothing to this webhook until it is resumed? Deliveries that become due until then are canceled.")) }
+                                        (Act::new(shell, "/webhooks/remove", "Remove").danger().hidden("id", &hook.id).hidden("tenant", hook.tenant).confirm("Remove this webhook? Deliveries that still wait are canceled.")) }
                                 }
                             }
                         }
@@ -168,10 +171,10 @@ pub(crate) fn webhooks(shell: &Shell, page: &Webhooks) -> Markup {
                 fieldset.inline-checks {
                     legend { "When a job is" }
                     @for status in [Status::Succeeded, Status::DeadLettered, Status::Canceled, Status::Retrying, Status::Running] {
-                        label.check { input type="checkbox" name="event" value=(status.as_str()) checked[matches!(status, Status::Succeeded | Status::DeadLettered)]; (words::status(status)) }
+                        label.check { input type="checkbox" name="event" value=(status.as_str()) checked[matches!(status, Status::Succeeded | Status::DeadLettered)]; (format::status(status)) }
                     }
                 }
-                label { "Only of the handler" input.mono name="handler" maxlength="200" placeholder="any" list="hook-handlers" autocomplete="off"; }
+                label { "Only for the handler" input.mono name="handler" maxlength="200" placeholder="any" list="hook-handlers" autocomplete="off"; }
                 datalist #hook-handlers { @for handler in &page.handlers { option value=(handler) {} } }
                 @if shell.viewer.all_tenants { label { "Tenant" input.mono name="tenant" maxlength="40" placeholder="UUID; empty for the root tenant" autocomplete="off"; } }
                 div.buttons { button.primary type="submit" { "Add the webhook" } }

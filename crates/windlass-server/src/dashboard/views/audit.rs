@@ -4,9 +4,9 @@ use maud::{Markup, html};
 use windlass_core::JobId;
 use windlass_core::store::AuditEntry;
 
-use super::super::parts;
+use super::super::components;
+use super::super::format;
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::words;
 
 /// The entries that pass.
 pub(crate) struct Audit {
@@ -23,13 +23,14 @@ pub(crate) struct Audit {
 }
 
 /// Actions to suggest.
-const ACTIONS: [&str; 18] = [
+const ACTIONS: [&str; 22] = [
     "JOB_SUBMITTED",
     "JOB_CANCELED",
     "JOB_REPLAYED",
     "JOB_PURGED",
     "JOB_EDITED",
     "JOB_EXHAUSTED_RETRIES",
+    "JOB_FAILED",
     "JOB_SUCCEEDED",
     "INPUT_READ",
     "PAUSED",
@@ -39,6 +40,9 @@ const ACTIONS: [&str; 18] = [
     "KEY_CREATED",
     "KEY_REVOKED",
     "WEBHOOK_ADDED",
+    "WEBHOOK_PAUSED",
+    "WEBHOOK_RESUMED",
+    "WEBHOOK_SWITCHED_OFF",
     "WEBHOOK_REMOVED",
     "COST_RECORDED",
     "KEYS_ROTATED",
@@ -51,18 +55,18 @@ pub(crate) fn page(shell: &Shell, audit: &Audit) -> Markup {
     let content = html! {
         div.filter-row {
             form.filter method="get" action=(shell.urls.path("/audit")) role="search" {
-                (parts::icon("search"))
+                (components::icon("search"))
                 input #filter type="search" name="action" value=(audit.action) list="audit-actions" placeholder="action, such as JOB_CANCELED" aria-label="Action" autocomplete="off" spellcheck="false";
                 input type="search" name="target" value=(audit.target) placeholder="target, such as a job id" aria-label="Target" autocomplete="off" spellcheck="false";
                 datalist #audit-actions { @for action in ACTIONS { option value=(action) {} } }
                 button type="submit" { "Filter" }
-                @if is_filtered { a.button.quiet href=(shell.urls.path("/audit")) title="Show all" { (parts::icon("close")) } }
+                @if is_filtered { a.button.quiet href=(shell.urls.path("/audit")) title="Show all" { (components::icon("close")) } }
             }
         }
-        section.panel #audit data-live {
+        section.panel #audit data-live data-hold {
             @if audit.entries.is_empty() {
-                @if is_filtered { (parts::empty("search", "No entry passes this filter", html! { a href=(shell.urls.path("/audit")) { "Show all entries" } })) }
-                @else { (parts::empty("audit", "Nothing has been done yet", html! { "Cancels, replays, pauses and everything else that people do is written down here, with who did it." })) }
+                @if is_filtered { (components::empty("search", "No entry matches this filter", html! { a href=(shell.urls.path("/audit")) { "Show all entries" } })) }
+                @else { (components::empty("audit", "No entries yet", html! { "Cancels, replays, pauses and all other actions of people are recorded here, with the user." })) }
             }
             @else {
                 div.scroll {
@@ -70,13 +74,13 @@ pub(crate) fn page(shell: &Shell, audit: &Audit) -> Markup {
                         thead { tr { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "What" } th scope="col" { "On" } @if all { th.wide scope="col" { "Tenant" } } th.wide scope="col" { "Detail" } } }
                         tbody {
                             @for entry in &audit.entries {
-                                tr {
-                                    td { (parts::time(entry.at, shell.now)) }
+                                tr data-row=(entry.sequence) {
+                                    td { (components::time(entry.at, shell.now)) }
                                     td { (entry.actor) }
                                     td { a.action href=(shell.urls.query("/audit", &[("action", &entry.action)])) { (entry.action) } }
                                     td.mono { (target(shell, &entry.target)) }
-                                    @if all { td.wide { @if let Some(tenant) = entry.tenant { (parts::tenant_link(shell, tenant)) } @else { span.faint { "all" } } } }
-                                    td.wide { @if let Some(detail) = &entry.detail { (words::first_line(detail, 160)) } }
+                                    @if all { td.wide { @if let Some(tenant) = entry.tenant { (components::tenant_link(shell, tenant)) } @else { span.faint { "all" } } } }
+                                    td.wide { @if let Some(detail) = &entry.detail { (format::first_line(detail, 160)) } }
                                 }
                             }
                         }
@@ -109,8 +113,8 @@ fn pager(shell: &Shell, audit: &Audit) -> Markup {
 fn target(shell: &Shell, target: &str) -> Markup {
     html! {
         @match target.parse::<JobId>() {
-            Ok(id) => (parts::job_link(shell, id)),
-            Err(_) => (words::first_line(target, 80)),
+            Ok(id) => (components::job_link(shell, id)),
+            Err(_) => (format::first_line(target, 80)),
         }
     }
 }

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 use windlass_core::{JobId, JobRecord};
 
-use super::super::parts::{self, Act};
+use super::super::components::{self, Act};
+use super::super::format;
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::words;
 use super::table::{self, Column};
 
 /// What is about to happen.
@@ -47,22 +47,27 @@ pub(crate) const CHOICES: [Choice; 6] = [
     Choice {
         name: "replay",
         label: "Replay",
-        what: "Puts dead letters back to work, with a clean count of attempts.",
+        what: "Runs dead letters again, with their attempts reset.",
         is_final: false,
     },
     Choice { name: "retry", label: "Retry", what: "Runs retrying jobs now and replays dead letters.", is_final: false },
     Choice { name: "run_now", label: "Run now", what: "Starts scheduled and retrying jobs now.", is_final: false },
-    Choice { name: "reprioritise", label: "Change the priority", what: "Of jobs that wait.", is_final: false },
+    Choice {
+        name: "reprioritise",
+        label: "Change the priority",
+        what: "Changes the priority of waiting jobs.",
+        is_final: false,
+    },
     Choice {
         name: "cancel",
         label: "Cancel",
-        what: "Ends jobs that wait, and asks running ones to stop.",
+        what: "Ends waiting jobs, and asks running ones to stop.",
         is_final: true,
     },
     Choice {
         name: "purge",
         label: "Purge",
-        what: "Removes ended jobs for good, with their history, input and result.",
+        what: "Removes ended jobs permanently, with their history, input and result.",
         is_final: true,
     },
 ];
@@ -70,9 +75,10 @@ pub(crate) const CHOICES: [Choice; 6] = [
 /// The preview.
 pub(crate) fn preview(shell: &Shell, preview: &Preview) -> Markup {
     let choice = CHOICES.iter().find(|choice| choice.name == preview.action);
-    let n = if preview.more { format!("more than {}", words::count(preview.jobs)) } else { words::count(preview.jobs) };
+    let n =
+        if preview.more { format!("more than {}", format::count(preview.jobs)) } else { format::count(preview.jobs) };
     let content = html! {
-        @if let Some(problem) = &preview.problem { (parts::problem(problem)) }
+        @if let Some(problem) = &preview.problem { (components::problem(problem)) }
         section.panel.form-panel {
             form.form method="get" action=(shell.urls.path("/bulk")) data-autosubmit {
                 @for id in &preview.chosen { input type="hidden" name="id" value=(id); }
@@ -94,8 +100,8 @@ pub(crate) fn preview(shell: &Shell, preview: &Preview) -> Markup {
         }
         @if preview.problem.is_none() {
             section.panel {
-                header.panel-head { h2 { (n) " " @if preview.jobs == 1 && !preview.more { "job" } @else { "jobs" } } div.panel-aside { span.mono.faint { @if preview.chosen.is_empty() { @if preview.filter.trim().is_empty() { "all jobs" } @else { (preview.filter) } } @else { "chosen by hand" } } } }
-                @if preview.sample.is_empty() { (parts::empty("search", "No job is meant", html! { "Nothing would happen." })) }
+                header.panel-head { h2 { (n) " " @if preview.jobs == 1 && !preview.more { "job" } @else { "jobs" } } div.panel-aside { span.mono.faint { @if preview.chosen.is_empty() { @if preview.filter.trim().is_empty() { "all jobs" } @else { (preview.filter) } } @else { "selected by hand" } } } }
+                @if preview.sample.is_empty() { (components::empty("search", "No job matches", html! { "Nothing would happen." })) }
                 @else {
                     (table::table(shell, &preview.sample, &[Column::Status, Column::Id, Column::Handler, Column::Attempt, Column::Created, Column::Note], false))
                     @if preview.jobs as usize > preview.sample.len() || preview.more { p.panel-empty { "and others" } }
@@ -117,8 +123,8 @@ fn go(shell: &Shell, preview: &Preview, choice: &Choice) -> Markup {
     let by_filter = preview.chosen.is_empty();
     html! {
         section.panel.form-panel {
-            header.panel-head { h2 { (choice.label) " " (words::counted(preview.jobs, "job", "jobs")) } }
-            form.form method="post" action=(shell.urls.path("/bulk")) data-confirm={ (choice.label) " " (words::counted(preview.jobs, "job", "jobs")) "? " (choice.what) }
+            header.panel-head { h2 { (choice.label) " " (format::counted(preview.jobs, "job", "jobs")) } }
+            form.form method="post" action=(shell.urls.path("/bulk")) data-confirm={ (choice.label) " " (format::counted(preview.jobs, "job", "jobs")) "? " (choice.what) }
                 data-confirm-yes=(choice.label) data-confirm-danger=[choice.is_final.then_some("")] {
                 @for id in &preview.chosen { input type="hidden" name="id" value=(id); }
                 input type="hidden" name="q" value=(preview.filter);
@@ -127,17 +133,17 @@ fn go(shell: &Shell, preview: &Preview, choice: &Choice) -> Markup {
                 input type="hidden" name="cap" value=(preview.cap);
                 input type="hidden" name="back" value=(preview.back);
                 @if choice.name == "cancel" { label for="reason" { "Why" } input #reason name="reason" maxlength="200" placeholder="wrong template" ; }
-                @if choice.name == "reprioritise" { label for="bulk-priority" { "Priority" } (parts::priority_field("bulk-priority", "normal")) }
+                @if choice.name == "reprioritise" { label for="bulk-priority" { "Priority" } (components::priority_field("bulk-priority", "normal")) }
                 @if by_filter && ["retry", "replay", "run_now"].contains(&choice.name) {
                     fieldset {
                         legend { "Pace" }
                         label { "Jobs a second" input.short type="number" name="per_second" min="0.1" max="10000" step="0.1" placeholder="no limit"; }
-                        label { "Stop when more than this part fails again (%)" input.short type="number" name="stop_when_failing" min="0" max="100" placeholder="never"; }
+                        label { "Stop when more than this percentage fails again" input.short type="number" name="stop_when_failing" min="0" max="100" placeholder="never"; }
                     }
                 }
                 div.buttons {
                     a.button href=(preview.back) { "Back" }
-                    button class=(if choice.is_final { "danger" } else { "primary" }) type="submit" { (choice.label) " " (words::counted(preview.jobs, "job", "jobs")) }
+                    button class=(if choice.is_final { "danger" } else { "primary" }) type="submit" { (choice.label) " " (format::counted(preview.jobs, "job", "jobs")) }
                 }
             }
         }
@@ -176,19 +182,19 @@ pub(crate) fn running(shell: &Shell, bulk: &Running) -> Markup {
             header.panel-head { h2 { (bulk.action) } div.panel-aside { span class={ "chip " (tone(&bulk.state)) } { (bulk.state) } } }
             div.progress-box {
                 progress max=(bulk.total.max(1)) value=(seen.min(bulk.total.max(1))) {}
-                span.progress-n { (words::count(seen)) span.faint { " of " (words::count(bulk.total)) } }
+                span.progress-n { (format::count(seen)) span.faint { " of " (format::count(bulk.total)) } }
             }
             dl.facts {
-                dt { "Done" } dd { (words::count(bulk.done)) }
-                dt { "Skipped" } dd { (words::count(bulk.skipped)) span.faint { " had changed meanwhile" } }
-                dt { "Failed" } dd { (words::count(bulk.failed)) }
+                dt { "Done" } dd { (format::count(bulk.done)) }
+                dt { "Skipped" } dd { (format::count(bulk.skipped)) span.faint { " skipped because their state had changed" } }
+                dt { "Failed" } dd { (format::count(bulk.failed)) }
                 dt { "Filter" } dd.mono { @if bulk.filter.trim().is_empty() { "all jobs" } @else { (bulk.filter) } }
             }
-            @if let Some(error) = &bulk.error { (parts::problem(error)) }
+            @if let Some(error) = &bulk.error { (components::problem(error)) }
             div.buttons {
                 a.button href=(shell.urls.jobs(&bulk.filter)) { "See the jobs" }
                 @if is_running && shell.viewer.may.operate {
-                    (Act::new(shell, format!("/bulk/{}/stop", bulk.id), "Stop").danger().confirm("Stop after the job it is at?"))
+                    (Act::new(shell, format!("/bulk/{}/stop", bulk.id), "Stop").danger().confirm("Stop after the current job?"))
                 }
             }
         }

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 use windlass_core::{JobId, Timestamp};
 
-use super::super::parts;
+use super::super::components;
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::{urls, words};
+use super::super::{format, urls};
 use super::jobs::{self, Jobs};
 use super::table::{self, Column};
 
@@ -49,14 +49,14 @@ pub(crate) struct Group {
 /// The page of groups.
 pub(crate) fn page(shell: &Shell, failures: &Failures) -> Markup {
     let content = html! {
-        p.lead { "Jobs that wait for a retry and dead letters that nobody has replayed, put together by handler, code and the shape of the message." }
+        p.lead { "Jobs that wait for a retry, and dead letters that were not replayed, grouped by handler, code and the shape of the message." }
         (filter(shell, &failures.filter, &failures.suggestions))
-        @if let Some(problem) = &failures.problem { (parts::problem(problem)) }
+        @if let Some(problem) = &failures.problem { (components::problem(problem)) }
         @else {
-            section.groups #groups data-live data-rows {
+            section.groups #groups data-live data-hold data-rows {
                 @if failures.groups.is_empty() {
-                    @if failures.filter.trim().is_empty() { div.panel { (parts::empty("check", "Nothing fails", html! { "No job waits for a retry, and no dead letter is left to see to." })) } }
-                    @else { div.panel { (parts::empty("search", "No failure passes this filter", html! { a href=(shell.urls.path("/failures")) { "Show all failures" } })) } }
+                    @if failures.filter.trim().is_empty() { div.panel { (components::empty("check", "Nothing fails", html! { "No job waits for a retry, and no dead letter needs attention." })) } }
+                    @else { div.panel { (components::empty("search", "No failure matches this filter", html! { a href=(shell.urls.path("/failures")) { "Show all failures" } })) } }
                 }
                 @for group in &failures.groups { (one(shell, group)) }
             }
@@ -70,11 +70,11 @@ fn filter(shell: &Shell, filter: &str, suggestions: &[String]) -> Markup {
     html! {
         div.filter-row {
             form.filter method="get" action=(shell.urls.path("/failures")) role="search" data-filter {
-                (parts::icon("search"))
+                (components::icon("search"))
                 input #filter type="search" name="q" value=(filter) autocomplete="off" spellcheck="false" list="filter-terms" aria-label="Filter" placeholder="handler:mail.send error:\"time out\" created>2026-11-01";
                 datalist #filter-terms { @for term in suggestions { option value=(term) {} } }
                 button type="submit" { "Filter" }
-                @if !filter.is_empty() { a.button.quiet href=(shell.urls.path("/failures")) title="Show all" { (parts::icon("close")) } }
+                @if !filter.is_empty() { a.button.quiet href=(shell.urls.path("/failures")) title="Show all" { (components::icon("close")) } }
             }
         }
     }
@@ -92,26 +92,26 @@ fn one(shell: &Shell, group: &Group) -> Markup {
         article.panel.group tabindex="-1" data-href=(jobs) {
             div.group-main {
                 div.group-line {
-                    (parts::handler_link(shell, &group.handler))
+                    (components::handler_link(shell, &group.handler))
                     span.code-word { (group.code) }
                 }
-                a.group-message href=(jobs) { @if group.message.is_empty() { "(no message)" } @else { (words::first_line(&group.message, 240)) } }
-                @if group.sample != group.message { p.group-sample { (words::first_line(&group.sample, 240)) } }
+                a.group-message href=(jobs) { @if group.message.is_empty() { "(no message)" } @else { (format::first_line(&group.message, 240)) } }
+                @if group.sample != group.message { p.group-sample { (format::first_line(&group.sample, 240)) } }
                 p.group-times {
-                    "first " (parts::time(group.first_at, shell.now)) " · last " (parts::time(group.last_at, shell.now))
-                    " · latest " (parts::job_link(shell, group.latest))
+                    "first " (components::time(group.first_at, shell.now)) " · last " (components::time(group.last_at, shell.now))
+                    " · latest " (components::job_link(shell, group.latest))
                 }
             }
             div.group-side {
                 dl.group-counts {
-                    div.s-dead_lettered { dt { span.dot {} "dead" } dd { (words::count(group.dead)) } }
-                    div.s-retrying { dt { span.dot {} "retrying" } dd { (words::count(group.retrying)) } }
+                    div.s-dead_lettered { dt { span.dot {} "dead" } dd { (format::count(group.dead)) } }
+                    div.s-retrying { dt { span.dot {} "retrying" } dd { (format::count(group.retrying)) } }
                 }
                 @if shell.viewer.may.operate {
                     div.buttons {
-                        a.button.primary href=(bulk("retry", &signature)) { (parts::icon("retry")) "Retry all…" }
-                        @if group.dead > 0 { a.button href=(bulk("purge", &dead)) { (parts::icon("trash")) "Discard…" } }
-                        @if group.retrying > 0 { a.button href=(bulk("cancel", &retrying)) { (parts::icon("close")) "Cancel…" } }
+                        a.button.primary href=(bulk("retry", &signature)) { (components::icon("retry")) "Retry all…" }
+                        @if group.dead > 0 { a.button href=(bulk("purge", &dead)) { (components::icon("trash")) "Discard…" } }
+                        @if group.retrying > 0 { a.button href=(bulk("cancel", &retrying)) { (components::icon("close")) "Cancel…" } }
                     }
                 }
             }
@@ -134,18 +134,18 @@ pub(crate) fn dead(shell: &Shell, list: &Jobs, with_replayed: bool) -> Markup {
         )
     });
     let content = html! {
-        p.lead { "Jobs that will not be retried by themselves. They are kept with their errors until somebody replays or purges them." }
+        p.lead { "Jobs that will not be retried automatically. They are stored with their errors until someone replays or purges them." }
         (jobs::filter_bar(shell, "/dead", &list.filter, &list.columns, &list.suggestions))
-        @if let Some(problem) = &list.problem { (parts::problem(problem)) }
+        @if let Some(problem) = &list.problem { (components::problem(problem)) }
         @else {
             div.between {
-                a href=(shell.urls.query("/dead", &[("q", &list.filter), ("show", other)])) { @if with_replayed { "Leave out replayed ones" } @else { "Show replayed ones too" } }
+                a href=(shell.urls.query("/dead", &[("q", &list.filter), ("show", other)])) { @if with_replayed { "Hide replayed ones" } @else { "Show replayed ones too" } }
                 @if shell.viewer.may.operate && !list.jobs.is_empty() {
-                    a.button.primary href=(shell.urls.query("/bulk", &[("q", whole.trim()), ("scope", "filter"), ("action", "replay"), ("back", &shell.here)])) { (parts::icon("retry")) "Replay all of these…" }
+                    a.button.primary href=(shell.urls.query("/bulk", &[("q", whole.trim()), ("scope", "filter"), ("action", "replay"), ("back", &shell.here)])) { (components::icon("retry")) "Replay all of these…" }
                 }
             }
             @if shell.viewer.may.operate && !list.jobs.is_empty() { (jobs::bulk_bar(shell, whole.trim())) }
-            section.panel #list data-live {
+            section.panel #list data-live data-hold {
                 @if list.jobs.is_empty() { (no_letters(list)) }
                 @else { (table::table(shell, &list.jobs, &columns, shell.viewer.may.operate)) }
                 @if list.is_later || older.is_some() {
@@ -168,9 +168,11 @@ fn dead_columns(all_tenants: bool) -> Vec<Column> {
 
 fn no_letters(list: &Jobs) -> Markup {
     match list.filter.trim().is_empty() {
-        true => {
-            parts::empty("check", "No dead letters", html! { "Every job has succeeded, is waiting, or was canceled." })
-        }
-        false => parts::empty("search", "No dead letter passes this filter", html! { "Take a term away." }),
+        true => components::empty(
+            "check",
+            "No dead letters",
+            html! { "Every job has succeeded, is waiting, or was canceled." },
+        ),
+        false => components::empty("search", "No dead letter matches this filter", html! { "Remove a condition." }),
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use maud::{Markup, html};
 use windlass_core::store::Pause;
 
-use super::super::parts::{self, Act};
+use super::super::components::{self, Act};
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::{urls, words};
+use super::super::{format, urls};
 
 /// All handlers that nodes have, that jobs wait for, or that did something lately.
 pub(crate) struct Handlers {
@@ -28,7 +28,9 @@ pub(crate) struct Handler {
     pub(crate) nodes: usize,
     /// Jobs that wait for it, about; unknown where it shares a queue.
     pub(crate) waiting: Option<u64>,
-    /// How long the oldest of them has waited.
+    /// Jobs of it that are blocked, about.
+    pub(crate) blocked: u64,
+    /// How long the oldest of those that wait has waited.
     pub(crate) oldest: Option<Duration>,
     /// Jobs it runs now.
     pub(crate) running: Option<u64>,
@@ -53,8 +55,8 @@ pub(crate) fn page(shell: &Shell, page: &Handlers) -> Markup {
     let may_pause = shell.viewer.may.operate && shell.viewer.all_tenants;
     let content = html! {
         @for pause in &page.other_pauses { (paused(shell, pause, may_pause)) }
-        section.panel #handlers data-live {
-            @if page.handlers.is_empty() { (parts::empty("handlers", "No handlers", html! { "No node has registered a handler, and no job waits for one. A handler is code that runs one kind of job." })) }
+        section.panel #handlers data-live data-hold {
+            @if page.handlers.is_empty() { (components::empty("handlers", "No handlers", html! { "No node has registered a handler, and no job waits for one. A handler is code that runs one kind of job." })) }
             @else {
                 div.scroll {
                     table.rows data-rows {
@@ -75,23 +77,23 @@ pub(crate) fn page(shell: &Shell, page: &Handlers) -> Markup {
 
 fn row(shell: &Shell, handler: &Handler, may_pause: bool) -> Markup {
     let target = format!("handler:{}", handler.name);
-    let number = |n: Option<u64>| html! { @match n { Some(0) => span.faint { "0" }, Some(n) => (words::count(n)), None => span.faint { "–" } } };
+    let number = |n: Option<u64>| html! { @match n { Some(0) => span.faint { "0" }, Some(n) => (format::count(n)), None => span.faint { "–" } } };
     html! {
         tr data-href=(shell.urls.jobs(&urls::term("handler", &handler.name))) {
             td {
-                (parts::handler_link(shell, &handler.name))
+                (components::handler_link(shell, &handler.name))
                 @if let Some(limit) = handler.limit { span.chip title="At once on one node" { "at most " (limit) } }
-                @if let Some(pause) = &handler.pause { div.row-note.warn-text { (parts::icon("pause")) "paused by " (pause.by) " " (parts::time(pause.at, shell.now)) @if !pause.reason.is_empty() { ": " (pause.reason) } } }
+                @if let Some(pause) = &handler.pause { div.row-note.warn-text { (components::icon("pause")) "paused by " (pause.by) " " (components::time(pause.at, shell.now)) @if !pause.reason.is_empty() { ": " (pause.reason) } } }
             }
             td.num { @if handler.nodes == 0 { span.bad-text title="No live node has it" { "none" } } @else { (handler.nodes) } }
-            td.num { (number(handler.waiting)) }
-            td.num.wide { (parts::duration_or_dash(handler.oldest)) }
+            td.num { (number(handler.waiting)) @if handler.blocked > 0 { div.row-note { "+ " (format::count(handler.blocked)) " blocked" } } }
+            td.num.wide { (components::duration_or_dash(handler.oldest)) }
             td.num { (number(handler.running)) }
-            td.num { @if handler.per_second > 0.0 { (words::short(handler.per_second)) } @else { span.faint { "0" } } }
-            td.num.wide { @if handler.succeeded > 0 { (words::count(handler.succeeded)) } @else { span.faint { "0" } } }
-            td.num.wide { @if handler.failed > 0 { span.bad-text { (words::count(handler.failed)) } } @else { span.faint { "0" } } }
-            td.num.wide { (parts::duration_or_dash(handler.wait_p95)) }
-            td.num.wide { (parts::duration_or_dash(handler.run_p95)) }
+            td.num { @if handler.per_second > 0.0 { (format::short(handler.per_second)) } @else { span.faint { "0" } } }
+            td.num.wide { @if handler.succeeded > 0 { (format::count(handler.succeeded)) } @else { span.faint { "0" } } }
+            td.num.wide { @if handler.failed > 0 { span.bad-text { (format::count(handler.failed)) } } @else { span.faint { "0" } } }
+            td.num.wide { (components::duration_or_dash(handler.wait_p95)) }
+            td.num.wide { (components::duration_or_dash(handler.run_p95)) }
             td.row-act { @if may_pause { (pause_or_resume(shell, &target, &handler.name, handler.pause.is_some())) } }
         }
     }
@@ -103,11 +105,11 @@ pub(crate) fn pause_or_resume(shell: &Shell, target: &str, name: &str, is_paused
         @if is_paused { (Act::new(shell, "/resume", "Resume").icon("play").hidden("target", target).back().confirm(format!("Start jobs of {name} again?"))) }
         @else {
             details.menu.right {
-                summary.button.quiet title="Pause" aria-label={ "Pause " (name) } { (parts::icon("pause")) }
+                summary.button.quiet title="Pause" aria-label={ "Pause " (name) } { (components::icon("pause")) }
                 div.menu-box {
                     (Act::new(shell, "/pause", "Pause").danger().hidden("target", target).back()
                         .fields(html! { label { "Why" input name="reason" maxlength="200" placeholder="the mail server is down"; } })
-                        .confirm(format!("Start no more jobs of {name} until somebody resumes? Running jobs go on.")))
+                        .confirm(format!("Start no more jobs of {name} until someone resumes them? Running jobs continue.")))
                 }
             }
         }
@@ -118,8 +120,8 @@ fn paused(shell: &Shell, pause: &Pause, may_resume: bool) -> Markup {
     let target = pause.target.name();
     html! {
         div.banner.warn {
-            (parts::icon("pause"))
-            span { b.mono { (target) } " is paused by " (pause.by) ", " (parts::time(pause.at, shell.now)) @if !pause.reason.is_empty() { ": " (pause.reason) } }
+            (components::icon("pause"))
+            span { b.mono { (target) } " is paused by " (pause.by) ", " (components::time(pause.at, shell.now)) @if !pause.reason.is_empty() { ": " (pause.reason) } }
             @if may_resume { (Act::new(shell, "/resume", "Resume").icon("play").hidden("target", &target).back().confirm("Start its jobs again?")) }
         }
     }

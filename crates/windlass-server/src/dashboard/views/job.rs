@@ -2,13 +2,12 @@
 //! it. Pure.
 
 use maud::{Markup, html};
-use windlass_core::{ErrorKind, HistoryEntry, JobError, JobRecord, Status, Timestamp, Why};
+use windlass_core::{ErrorKind, HistoryEntry, JobError, JobRecord, NO_TIMEOUT, Status, Timestamp, Why};
 
 use super::super::chart::{self, Stretch};
-use super::super::parts::{self, Act};
+use super::super::components::{self, Act};
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::{urls, words};
-use super::table;
+use super::super::{format, urls};
 
 /// What the page shows.
 pub(crate) struct Job {
@@ -97,11 +96,11 @@ pub(crate) fn page(shell: &Shell, job: &Job) -> Markup {
     let content = html! {
         section.job-head #job-head data-live {
             div.job-title {
-                (parts::status(record.status))
+                (components::status(record.status))
                 span.mono.handler { (record.handler) }
                 @if record.cancel_requested && !record.status.is_terminal() { span.chip.warn { "cancel requested" } }
                 @if record.replayed.is_some() { span.chip { "replayed" } }
-                @if record.spec.sealed { span.chip title="What it carries is kept encrypted" { (parts::icon("lock")) "sealed" } }
+                @if record.spec.sealed { span.chip title="Its payloads are stored encrypted" { (components::icon("lock")) "sealed" } }
             }
             @if shell.viewer.may.operate { (actions(shell, record)) }
         }
@@ -122,7 +121,7 @@ pub(crate) fn page(shell: &Shell, job: &Job) -> Markup {
                 section.panel #related { header.panel-head { h2 { "Related" } } (related(shell, record)) }
                 section.panel { header.panel-head { h2 { "Commands" } } (commands(&job.commands)) }
                 section.panel #raw data-live {
-                    details { summary.panel-head { h2 { "JSON" } } (parts::json(&job.json, "the job as JSON")) }
+                    details { summary.panel-head { h2 { "JSON" } } (components::json(&job.json, "the job as JSON")) }
                 }
             }
         }
@@ -131,7 +130,7 @@ pub(crate) fn page(shell: &Shell, job: &Job) -> Markup {
     let events = is_live.then(|| shell.urls.path(&format!("/api/v1/jobs/{}/events", record.id)));
     let live = Live { every_seconds: is_live.then_some(2), events };
     let title = format!("Job {}", record.id);
-    let aside = parts::copy(&record.id.to_string(), "the job's id");
+    let aside = components::copy(&record.id.to_string(), "the job's id");
     shell.page(Page { place: Place::Jobs, title: &title, aside, content, live })
 }
 
@@ -143,29 +142,29 @@ fn actions(shell: &Shell, job: &JobRecord) -> Markup {
             @for action in allowed(job) {
                 @match action {
                     Action::Replay => (Act::new(shell, path("retry"), "Retry").icon("retry").primary()
-                        .confirm("Put this dead letter back to work, with a clean count of attempts?")),
+                        .confirm("Run this dead letter again, with its attempts reset?")),
                     Action::RunNow => (Act::new(shell, path("run-now"), "Run now").icon("play").primary()
-                        .confirm("Start it now instead of at its time?")),
+                        .confirm("Start it now instead of at its scheduled time?")),
                     Action::Cancel => (Act::new(shell, path("cancel"), "Cancel").icon("close").danger()
-                        .confirm("Cancel this job? A running one is asked to stop, and stopped after its grace.")),
+                        .confirm("Cancel this job? If it runs, it is asked to stop, and stopped after its grace period.")),
                     Action::Purge => (Act::new(shell, path("purge"), "Purge").icon("trash").danger()
-                        .confirm("Remove this job for good, with its history, input and result?")),
-                    Action::Clone => { @if shell.viewer.may.submit { a.button href=(shell.urls.of_job(id, "clone")) { (parts::icon("clone")) "Clone" } } },
-                    Action::Edit => { a.button href=(shell.urls.of_job(id, "edit")) { (parts::icon("edit")) "Edit" } },
+                        .confirm("Remove this job permanently, with its history, input and result?")),
+                    Action::Clone => { @if shell.viewer.may.submit { a.button href=(shell.urls.of_job(id, "clone")) { (components::icon("clone")) "Clone" } } },
+                    Action::Edit => { a.button href=(shell.urls.of_job(id, "edit")) { (components::icon("edit")) "Edit" } },
                     Action::Reschedule => {
                         details.menu {
-                            summary.button { (parts::icon("clock")) "Reschedule" }
+                            summary.button { (components::icon("clock")) "Reschedule" }
                             div.menu-box {
-                                (Act::new(shell, path("reschedule"), "Reschedule").primary().fields(start_fields("", "")).confirm("Move its start?"))
+                                (Act::new(shell, path("reschedule"), "Reschedule").primary().fields(start_fields("", "")).confirm("Change its start?"))
                             }
                         }
                     },
                     Action::Reprioritise => {
                         details.menu {
-                            summary.button { (parts::icon("up")) "Priority" }
+                            summary.button { (components::icon("up")) "Priority" }
                             div.menu-box {
                                 (Act::new(shell, path("priority"), "Set").primary()
-                                    .fields(html! { label for="priority" { "Priority" } (parts::priority_field("priority", &priority_value(job))) })
+                                    .fields(html! { label for="priority" { "Priority" } (components::priority_field("priority", &priority_value(job))) })
                                     .confirm("Change its priority?"))
                             }
                         }
@@ -186,7 +185,7 @@ pub(crate) fn start_fields(delay: &str, at: &str) -> Markup {
 
 /// A priority as a form sends it.
 pub(crate) fn priority_value(job: &JobRecord) -> String {
-    let name = words::priority(job.priority);
+    let name = format::priority(job.priority);
     if windlass_core::Priority::parse(&name).is_some() { name } else { job.priority.0.to_string() }
 }
 
@@ -216,19 +215,19 @@ fn why(shell: &Shell, job: &Job) -> Markup {
         Why::TenantAtCap { .. } => ("warn", Some(("/tenants".to_owned(), "See the tenants".to_owned()))),
         _ => ("note", None),
     };
-    let asks = if job.record.status == Status::Running { "Now" } else { "Why it does not run" };
+    let asks = if job.record.status == Status::Running { "Now" } else { "Why it is not running" };
     html! {
         div class={ "why " (tone) } {
             h2 { (asks) }
             p {
                 @match why {
                     Why::NotDue { at: Some(at), retry } => {
-                        @if *retry { "It failed and is tried again " } @else { "It starts " } (parts::time(*at, shell.now)) "."
+                        @if *retry { "It failed and will be retried " } @else { "It starts " } (components::time(*at, shell.now)) "."
                     }
                     Why::Running { node, since, cancel_requested } => {
-                        "It runs" @if let Some(node) = node { " on node " (node.0) }
-                        @if let Some(since) = since { ", started " (parts::time(*since, shell.now)) }
-                        @if *cancel_requested { ", and has been asked to stop" } "."
+                        "It is running" @if let Some(node) = node { " on node " (node.0) }
+                        @if let Some(since) = since { ", started " (components::time(*since, shell.now)) }
+                        @if *cancel_requested { ", and was asked to stop" } "."
                     }
                     other => { (sentence(&other.to_string())) }
                 }
@@ -263,7 +262,7 @@ fn last_error(job: &JobRecord) -> Markup {
 fn error_parts(error: &JobError) -> Markup {
     let follows = match error.kind {
         ErrorKind::Terminal => "not retried",
-        ErrorKind::RetryAfter(_) => "retried, not before the time it asked for",
+        ErrorKind::RetryAfter(_) => "retried, not before the time that the handler asked for",
         ErrorKind::Snooze(_) => "snoozed",
         ErrorKind::Discard => "discarded",
         _ => "retried while attempts are left",
@@ -274,7 +273,7 @@ fn error_parts(error: &JobError) -> Markup {
             ol.chain { @for cause in causes(&error.message) { li { (cause) } } }
         }
         @if let Some(details) = &error.details {
-            details { summary { "Details" } (parts::json(&details.to_string(), "the details")) }
+            details { summary { "Details" } (components::json(&details.to_string(), "the details")) }
         }
     }
 }
@@ -292,8 +291,8 @@ fn totals(shell: &Shell, job: &JobRecord) -> Markup {
     let end = job.finished_at.unwrap_or(shell.now);
     html! {
         span.faint {
-            (words::counted(u64::from(job.attempt), "attempt", "attempts")) ", "
-            (words::duration(end.since(job.created_at))) " in all"
+            (format::counted(u64::from(job.attempt), "attempt", "attempts")) ", "
+            (format::duration(end.since(job.created_at))) " in all"
         }
     }
 }
@@ -311,7 +310,7 @@ pub(crate) fn stretches(job: &JobRecord, history: &[HistoryEntry], now: Timestam
             } else {
                 class_of(entry.status)
             };
-            let what = format!("attempt {}: {}", entry.attempt, words::status(entry.status));
+            let what = format!("attempt {}: {}", entry.attempt, format::status(entry.status));
             stretches.push(Stretch { from: started, to: entry.at, class, what });
         } else if entry.at > at {
             stretches.push(Stretch { from: at, to: entry.at, class: wait.0, what: wait.1.clone() });
@@ -320,7 +319,7 @@ pub(crate) fn stretches(job: &JobRecord, history: &[HistoryEntry], now: Timestam
         wait = match entry.status {
             Status::Running => ("s-running", format!("attempt {} runs", entry.attempt)),
             Status::Retrying => ("s-wait", "waited for its retry".to_owned()),
-            Status::Scheduled => ("s-scheduled", "waited for its time".to_owned()),
+            Status::Scheduled => ("s-scheduled", "waited for its scheduled time".to_owned()),
             Status::Blocked => ("s-blocked", "was blocked".to_owned()),
             _ => ("s-pending", "waited".to_owned()),
         };
@@ -352,13 +351,13 @@ fn timeline(shell: &Shell, job: &Job) -> Markup {
                         div.event-line {
                             b { (happening(index, entry)) }
                             @if let Some(node) = entry.node { span.faint { "node " (node.0) } }
-                            @if let Some(started) = entry.started_at { span.faint { "ran " (words::duration(entry.at.since(started))) } }
-                            span.event-time { (parts::time(entry.at, shell.now)) }
+                            @if let Some(started) = entry.started_at { span.faint { "ran " (format::duration(entry.at.since(started))) } }
+                            span.event-time { (components::time(entry.at, shell.now)) }
                         }
                         @if let Some(note) = &entry.note { p.event-note { (note) } }
                         @if let Some(error) = &entry.error {
                             details.event-error {
-                                summary { span.code-word { (error.code) } " " (words::first_line(&error.message, 140)) }
+                                summary { span.code-word { (error.code) } " " (format::first_line(&error.message, 140)) }
                                 (error_parts(error))
                             }
                         }
@@ -370,18 +369,27 @@ fn timeline(shell: &Shell, job: &Job) -> Markup {
     }
 }
 
+/// What happened, with the attempt it belongs to: the numbers are those of `show --history` and of the API.
 fn happening(index: usize, entry: &HistoryEntry) -> String {
+    let ended_one = entry.started_at.is_some() || entry.error.is_some();
     match (entry.status, entry.attempt) {
         (Status::Pending, _) if index == 0 => "Submitted".to_owned(),
-        (status, _) if index == 0 => format!("Submitted, {}", words::status(status)),
+        (status, _) if index == 0 => format!("Submitted, {}", format::status(status)),
         (Status::Running, attempt) => format!("Attempt {attempt} started"),
         (Status::Retrying, attempt) => format!("Attempt {attempt} failed"),
         (Status::DeadLettered, 0) => "Became a dead letter".to_owned(),
         (Status::DeadLettered, attempt) => format!("Attempt {attempt} failed, dead letter"),
         (Status::Succeeded, attempt) => format!("Attempt {attempt} succeeded"),
-        (Status::Canceled, _) => "Canceled".to_owned(),
-        (Status::Pending, _) => "Ready again".to_owned(),
-        (status, _) => sentence(words::status(status)).trim_end_matches('.').to_owned(),
+        (Status::Canceled, 0) => "Canceled".to_owned(),
+        (Status::Canceled, attempt) if ended_one => format!("Attempt {attempt} canceled"),
+        (Status::Canceled, attempt) => format!("Canceled after attempt {attempt}"),
+        (Status::Pending, 0) => "Ready again".to_owned(),
+        (Status::Pending, attempt) if entry.error.is_some() => format!("Attempt {attempt} lost, ready again"),
+        (Status::Pending, attempt) => format!("Ready again after attempt {attempt}"),
+        (status, attempt) => {
+            let text = sentence(format::status(status)).trim_end_matches('.').to_owned();
+            if attempt == 0 { text } else { format!("{text} after attempt {attempt}") }
+        }
     }
 }
 
@@ -389,15 +397,15 @@ fn logs(shell: &Shell, job: &Job) -> Markup {
     html! {
         header.panel-head {
             h2 { "Log" }
-            div.panel-aside { @if job.logs_dropped > 0 { span.faint { (words::counted(job.logs_dropped, "older line", "older lines")) " dropped" } } }
+            div.panel-aside { @if !job.logs.is_empty() { (components::zone()) } @if job.logs_dropped > 0 { span.faint { (format::counted(job.logs_dropped, "older line", "older lines")) " dropped" } } }
         }
-        @if job.logs.is_empty() { p.panel-empty { "It has written nothing. Handlers write with " code { "ctx.log(…)" } " or with " code { "tracing" } "." } }
+        @if job.logs.is_empty() { p.panel-empty { "It has logged nothing. Handlers log with " code { "ctx.log(…)" } " or with " code { "tracing" } "." } }
         @else {
             ol.log {
                 @for (index, line) in job.logs.iter().enumerate() {
                     @if index > 0 && job.logs[index - 1].attempt != line.attempt { li.log-break { "attempt " (line.attempt) } }
                     li class={ "log-" (line.level) } {
-                        time datetime=(line.at) title=(words::absolute(line.at)) data-clock="seconds" { (words::clock_seconds(line.at)) }
+                        time datetime=(line.at) title=(format::absolute(line.at)) data-clock="seconds" { (format::clock_seconds(line.at)) }
                         span.log-level { (line.level) }
                         span.log-text { (line.message) }
                     }
@@ -416,12 +424,12 @@ fn input(shell: &Shell, job: &Job) -> Markup {
             Input::Forbidden => p.panel-empty { "You do not have the right to see inputs." },
             Input::Offered => {
                 p.panel-empty {
-                    a.button href=(shell.urls.query(&format!("/jobs/{id}"), &[("show", "input")])) { (parts::icon("eye")) "Show the input" }
-                    span.faint { "Looking is written into the audit log." }
+                    a.button href=(shell.urls.query(&format!("/jobs/{id}"), &[("show", "input")])) { (components::icon("eye")) "Show the input" }
+                    span.faint { "Access is recorded in the audit log." }
                 }
             }
-            Input::Shown(text) => (parts::json(text, "the input")),
-            Input::Closed(why) => (parts::problem(why)),
+            Input::Shown(text) => (components::json(text, "the input")),
+            Input::Closed(why) => (components::problem(why)),
         }
     }
 }
@@ -430,11 +438,11 @@ fn result(job: &JobRecord) -> Markup {
     html! {
         header.panel-head { h2 { "Result" } }
         @match (&job.output, job.status) {
-            (Some(output), _) if output.is_sealed() => p.panel-empty { "It is sealed, and cannot be opened here." },
-            (Some(output), _) => (parts::json(output.as_str(), "the result")),
+            (Some(output), _) if output.is_sealed() => p.panel-empty { "It is sealed and cannot be opened here." },
+            (Some(output), _) => (components::json(output.as_str(), "the result")),
             (None, Status::Succeeded) => p.panel-empty { "It returned nothing." },
             (None, status) if status.is_terminal() => p.panel-empty { "It has no result." },
-            _ => p.panel-empty { "It has not ended." },
+            _ => p.panel-empty { "It has not ended yet." },
         }
     }
 }
@@ -444,25 +452,31 @@ fn facts(shell: &Shell, job: &JobRecord) -> Markup {
     let spec = &job.spec;
     html! {
         dl.facts {
-            dt { "Tenant" } dd { (parts::tenant_link(shell, job.tenant)) (parts::copy(&job.tenant.to_string(), "the tenant")) }
+            dt { "Tenant" } dd { (components::tenant_link(shell, job.tenant)) (components::copy(&job.tenant.to_string(), "the tenant")) }
             dt { "Queue" } dd.mono { (job.queue) }
-            dt { "Priority" } dd { (words::priority(job.priority)) }
-            dt { "Attempt" } dd { (job.attempt) @if job.failed > 0 { span.faint { ", " (job.failed) " failed" } } @if job.recoveries > 0 { span.faint { ", " (words::counted(u64::from(job.recoveries), "node lost", "nodes lost")) } } }
-            dt { "Submitted" } dd { (parts::time(job.created_at, now)) }
-            @if let Some(at) = job.run_at { dt { "Due" } dd { (parts::time(at, now)) } }
-            @if let Some(at) = job.started_at { dt { "Started" } dd { (parts::time(at, now)) } }
-            @if let Some(at) = job.finished_at { dt { "Ended" } dd { (parts::time(at, now)) } }
-            @if let Some(waited) = table::waited(job) { dt { "Waited" } dd { (words::duration(waited)) } }
-            @if let Some(ran) = table::ran(job, now) { dt { "Ran" } dd { (words::duration(ran)) } }
+            dt { "Priority" } dd { (format::priority(job.priority)) }
+            dt { "Attempt" } dd { (job.attempt) @if job.failed > 0 { span.faint { ", " (job.failed) " failed" } } @if job.recoveries > 0 { span.faint { ", " (format::counted(u64::from(job.recoveries), "node lost", "nodes lost")) } } }
+            dt { "Submitted" } dd { (components::time(job.created_at, now)) }
+            @if let Some(at) = job.run_at { dt { "Due" } dd { (components::time(at, now)) } }
+            @if let Some(at) = job.started_at { dt { "Started" } dd { (components::time(at, now)) } }
+            @if let Some(at) = job.finished_at { dt { "Ended" } dd { (components::time(at, now)) } }
+            @if let Some(waited) = job.waited(now) { dt { "Waited" } dd { (format::duration(waited)) } }
+            @if let Some(ran) = job.ran(now) { dt { "Ran" } dd { (format::duration(ran)) } }
             @if let Some(node) = job.node { dt { "Node" } dd { (node.0) } }
-            @if let Some(timeout) = spec.timeout { dt { "Timeout" } dd { (words::duration(timeout)) } }
+            @if let Some(cost) = job.cost { dt { "Cost" } dd { (cost) } }
+            @if let Some(timeout) = spec.timeout {
+                dt { "Timeout" }
+                dd { @if timeout == NO_TIMEOUT { "none" } @else { (format::duration(timeout)) } }
+            }
             @if let Some(retry) = &spec.retry { dt { "Attempts" } dd { "at most " (retry.max_attempts) } }
-            @if let Some(at) = spec.expires_at { dt { "Expires" } dd { (parts::time(at, now)) } }
-            @if let Some(at) = spec.deadline_at { dt { "Deadline" } dd { (parts::time(at, now)) } }
+            @if let Some(at) = spec.expires_at { dt { "Expires" } dd { (components::time(at, now)) } }
+            @if let Some(at) = spec.deadline_at { dt { "Deadline" } dd { (components::time(at, now)) } }
+            @if let Some(at) = spec.nominal_at { dt { "Nominal time" } dd { (components::time(at, now)) } }
             @if let Some(user) = &spec.user { dt { "By" } dd { (user) } }
+            @if let Some(service) = &spec.service { dt { "Service" } dd { (service) } }
             @if let Some(key) = &spec.idempotency_key { dt { "Key" } dd.mono { (key) } }
             @if !job.tags.is_empty() { dt { "Tags" } dd { @for tag in &job.tags { a.tag href=(shell.urls.jobs(&urls::term("tag", tag))) { (tag) } } } }
-            @if shell.viewer.may.payload { @for (name, value) in &spec.headers { dt.mono { (name) } dd { (parts::linked(value)) } } }
+            @if shell.viewer.may.payload { @for (name, value) in &spec.headers { dt.mono { (name) } dd { (components::linked(value)) } } }
         }
     }
 }
@@ -475,11 +489,11 @@ fn related(shell: &Shell, job: &JobRecord) -> Markup {
         && job.correlation_id.is_none()
         && job.replayed.is_none();
     html! {
-        @if nothing { p.panel-empty { "It stands for itself." } }
+        @if nothing { p.panel-empty { "It is not related to other jobs." } }
         @else {
             dl.facts {
-                @if let Some(parent) = job.spec.parent { dt { @if job.spec.callback.is_some() { "Callback of" } @else { "Parent" } } dd { (parts::job_link(shell, parent)) } }
-                @if let Some(replayed) = &job.replayed { dt { "Replayed as" } dd { (parts::job_link(shell, replayed.as_job)) span.faint { " by " (replayed.by) ", " (parts::time(replayed.at, shell.now)) } } }
+                @if let Some(parent) = job.spec.parent { dt { @if job.spec.callback.is_some() { "Callback of" } @else { "Parent" } } dd { (components::job_link(shell, parent)) } }
+                @if let Some(replayed) = &job.replayed { dt { "Replayed as" } dd { (components::job_link(shell, replayed.as_job)) span.faint { " by " (replayed.by) ", " (components::time(replayed.at, shell.now)) } } }
                 @if let Some(batch) = job.batch { dt { "Batch" } dd { a.mono href=(jobs("batch", &batch.0.to_string())) { (batch.0) } } }
                 @if let Some(key) = &job.ordering_key { dt { "Ordering key" } dd { a.mono href=(jobs("key", key)) { (key) } } }
                 @if let Some(id) = &job.correlation_id { dt { "Correlation" } dd { a.mono href=(jobs("correlation", id)) { (id) } } }
@@ -492,7 +506,7 @@ fn commands(commands: &[(&'static str, String)]) -> Markup {
     html! {
         dl.commands {
             @for (name, command) in commands {
-                dt { (name) } dd { code { (command) } (parts::copy(command, &format!("the {name} command"))) }
+                dt { (name) } dd { code { (command) } (components::copy(command, &format!("the {name} command"))) }
             }
         }
     }
@@ -522,22 +536,22 @@ pub(crate) fn change(shell: &Shell, change: &Change) -> Markup {
         false => (format!("Edit job {}", job.id), "Save", "edit"),
     };
     let content = html! {
-        @if let Some(problem) = &change.problem { (parts::problem(problem)) }
+        @if let Some(problem) = &change.problem { (components::problem(problem)) }
         section.panel.form-panel {
             form.form method="post" action=(shell.urls.of_job(job.id, path)) {
                 input type="hidden" name="confirmed" value="1";
-                p { (parts::status(job.status)) " " span.mono.handler { (job.handler) } }
+                p { (components::status(job.status)) " " span.mono.handler { (job.handler) } }
                 @match &change.input {
                     Some(input) => {
                         label for="job-input" { "Input" }
-                        textarea #job-input.mono name="input" rows="14" spellcheck="false" { (words::pretty(input)) }
-                        p.hint { "JSON. As it stands if you do not change it." }
+                        textarea #job-input.mono name="input" rows="14" spellcheck="false" { (format::pretty(input)) }
+                        p.hint { "JSON. It stays the same if you do not change it." }
                     }
-                    None => p.hint { "The input stays as it is; you do not have the right to see it." },
+                    None => p.hint { "The input stays the same; you do not have the right to see it." },
                 }
                 @if !change.is_clone {
-                    label for="job-priority" { "Priority" } (parts::priority_field("job-priority", &change.priority))
-                    fieldset { legend { "Start" } (start_fields(&change.start.0, &change.start.1)) p.hint { "Empty: as it is now." } }
+                    label for="job-priority" { "Priority" } (components::priority_field("job-priority", &change.priority))
+                    fieldset { legend { "Start" } (start_fields(&change.start.0, &change.start.1)) p.hint { "Empty: no change." } }
                 }
                 div.buttons {
                     a.button href=(shell.urls.job(job.id)) { "Back" }
@@ -601,6 +615,30 @@ mod tests {
         let told: Vec<(u64, &str)> =
             stretches(&job, &history, NOW).iter().map(|s| (s.to.since(s.from).as_secs(), s.class)).collect();
         assert_eq!(told, [(10, "s-pending"), (5, "s-retrying"), (30, "s-wait"), (15, "s-succeeded")]);
+    }
+
+    /// API-5: no line of the timeline hides which attempt it belongs to.
+    #[test]
+    fn every_attempt_has_its_number() {
+        let entry = |status, attempt| HistoryEntry::new(NOW, status, attempt);
+        let mut lost = entry(Status::Pending, 2);
+        lost.error = Some(JobError::retryable("its node is gone"));
+        let mut stopped = entry(Status::Canceled, 2);
+        stopped.started_at = Some(NOW);
+        let told = [
+            (lost, "Attempt 2 lost, ready again"),
+            (stopped, "Attempt 2 canceled"),
+            (entry(Status::Canceled, 2), "Canceled after attempt 2"),
+            (entry(Status::Canceled, 0), "Canceled"),
+            (entry(Status::Pending, 2), "Ready again after attempt 2"),
+            (entry(Status::Pending, 0), "Ready again"),
+            (entry(Status::Scheduled, 2), "Scheduled after attempt 2"),
+            (entry(Status::Retrying, 2), "Attempt 2 failed"),
+            (entry(Status::DeadLettered, 0), "Became a dead letter"),
+        ];
+        for (entry, expected) in told {
+            assert_eq!(happening(1, &entry), expected);
+        }
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! The list of jobs: tabs by status, the filter, columns, choosing rows for an action on many. Pure.
 
 use maud::{Markup, html};
-use windlass_core::store::Counts;
 use windlass_core::{JobId, JobRecord, Status};
 
-use super::super::parts;
+use super::super::components;
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::{urls, words};
+use super::super::{format, urls};
 use super::table::{self, Column};
 
 /// What the list shows.
@@ -15,8 +14,8 @@ pub(crate) struct Jobs {
     pub(crate) filter: String,
     /// What is wrong with it.
     pub(crate) problem: Option<String>,
-    /// How many jobs are in each status, whatever the filter.
-    pub(crate) counts: Counts,
+    /// How many jobs each tab leads to; none where that is not known.
+    pub(crate) tabs: Vec<(Status, Seen)>,
     /// The status that the filter asks for, if it is one.
     pub(crate) status: Option<Status>,
     /// The page.
@@ -31,8 +30,16 @@ pub(crate) struct Jobs {
     pub(crate) suggestions: Vec<String>,
 }
 
+/// How many jobs were seen of those that a tab leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) n: u64,
+    /// There may be more, that nobody looked at.
+    pub(crate) or_more: bool,
+}
+
 /// The tabs, in the order of a life.
-const TABS: [Status; 8] = [
+pub(crate) const TABS: [Status; 8] = [
     Status::Pending,
     Status::Running,
     Status::Scheduled,
@@ -48,7 +55,7 @@ pub(crate) fn page(shell: &Shell, list: &Jobs) -> Markup {
     let content = html! {
         (tabs(shell, list))
         (filter_bar(shell, "/jobs", &list.filter, &list.columns, &list.suggestions))
-        @if let Some(problem) = &list.problem { (parts::problem(problem)) }
+        @if let Some(problem) = &list.problem { (components::problem(problem)) }
         @else { (list_of(shell, list)) }
     };
     let live = Live { every_seconds: (!list.is_later).then_some(3), events: Some(shell.urls.path("/api/v1/events")) };
@@ -56,19 +63,22 @@ pub(crate) fn page(shell: &Shell, list: &Jobs) -> Markup {
 }
 
 fn submit_button(shell: &Shell) -> Markup {
-    html! { @if shell.viewer.may.submit { a.button.primary href=(shell.urls.path("/submit")) { (parts::icon("plus")) "Submit a job" } } }
+    html! { @if shell.viewer.may.submit { a.button.primary href=(shell.urls.path("/submit")) { (components::icon("plus")) "Submit a job" } } }
 }
 
 fn tabs(shell: &Shell, list: &Jobs) -> Markup {
     let address = |status: Option<Status>| {
         shell.urls.query("/jobs", &[("q", &with_status(&list.filter, status)), ("cols", &list.columns)])
     };
+    let is_all = !words_of(&list.filter).iter().any(|word| is_status(word));
+    let seen = |status: Status| list.tabs.iter().find(|(of, _)| *of == status).map(|(_, seen)| *seen);
     html! {
         nav.tabs #tabs data-live aria-label="Status" {
-            a href=(address(None)) aria-current=[(list.status.is_none()).then_some("true")] { "All" }
+            a href=(address(None)) aria-current=[is_all.then_some("true")] { "All" }
             @for status in TABS {
                 a href=(address(Some(status))) class={ "s-" (status.as_str()) } aria-current=[(list.status == Some(status)).then_some("true")] {
-                    span.dot {} (words::status(status)) " " span.n { (words::short(list.counts.get(status) as f64)) }
+                    span.dot {} (format::status(status))
+                    @if let Some(seen) = seen(status) { " " span.n { (format::short(seen.n as f64)) @if seen.or_more { "+" } } }
                 }
             }
         }
@@ -81,16 +91,16 @@ pub(crate) fn filter_bar(shell: &Shell, path: &str, filter: &str, columns: &str,
     html! {
         div.filter-row {
             form.filter method="get" action=(shell.urls.path(path)) role="search" data-filter {
-                (parts::icon("search"))
+                (components::icon("search"))
                 input #filter type="search" name="q" value=(filter) autocomplete="off" spellcheck="false" autocapitalize="off"
-                    list="filter-terms" aria-label="Filter" placeholder="handler:mail.send status:retrying tag:vip error:\"time out\" created>1h";
+                    list="filter-terms" aria-label="Filter" placeholder="handler:mail.* -status:succeeded error:\"time out\" created>1h attempt>1";
                 datalist #filter-terms { @for term in suggestions { option value=(term) {} } }
                 @if !columns.is_empty() { input type="hidden" name="cols" value=(columns); }
                 button type="submit" { "Filter" }
-                @if !filter.is_empty() { a.button.quiet href=(shell.urls.query(path, &[("cols", columns)])) title="Show all" { (parts::icon("close")) } }
+                @if !filter.is_empty() { a.button.quiet href=(shell.urls.query(path, &[("cols", columns)])) title="Show all" { (components::icon("close")) } }
             }
             details.menu {
-                summary.button title="Choose columns" { (parts::icon("columns")) span.wide { "Columns" } }
+                summary.button title="Choose columns" { (components::icon("columns")) span.wide { "Columns" } }
                 form.menu-box method="get" action=(shell.urls.path(path)) data-columns {
                     input type="hidden" name="q" value=(filter);
                     @for column in Column::ALL {
@@ -110,7 +120,7 @@ fn list_of(shell: &Shell, list: &Jobs) -> Markup {
     let columns = Column::parse(&list.columns, shell.viewer.tenant.is_none());
     html! {
         @if shell.viewer.may.operate { (bulk_bar(shell, &list.filter)) }
-        section.panel #list data-live {
+        section.panel #list data-live data-hold {
             @if list.jobs.is_empty() { (nothing(shell, list)) }
             @else { (table::table(shell, &list.jobs, &columns, shell.viewer.may.operate)) }
             (pager(shell, "/jobs", list))
@@ -126,11 +136,11 @@ pub(crate) fn bulk_bar(shell: &Shell, filter: &str) -> Markup {
             input type="hidden" name="back" value=(shell.here);
             span.bulk-count data-bulk-count { "Selected rows:" }
             @for (action, label, icon) in [("retry", "Retry", "retry"), ("run_now", "Run now", "play"), ("cancel", "Cancel", "close"), ("purge", "Purge", "trash")] {
-                button type="submit" name="action" value=(action) { (parts::icon(icon)) (label) }
+                button type="submit" name="action" value=(action) { (components::icon(icon)) (label) }
             }
             button.quiet type="button" data-bulk-clear hidden { "Clear" }
             a.bulk-all href=(shell.urls.query("/bulk", &[("q", filter), ("scope", "filter"), ("back", &shell.here)])) {
-                @if filter.trim().is_empty() { "Act on all jobs…" } @else { "Act on all that pass the filter…" }
+                @if filter.trim().is_empty() { "Act on all jobs…" } @else { "Act on all that match the filter…" }
             }
         }
     }
@@ -153,23 +163,23 @@ fn pager(shell: &Shell, path: &str, list: &Jobs) -> Markup {
 fn nothing(shell: &Shell, list: &Jobs) -> Markup {
     let all = shell.urls.query("/jobs", &[("cols", &list.columns)]);
     match (list.filter.trim().is_empty(), list.is_later) {
-        _ if list.next.is_some() => parts::empty(
+        _ if list.next.is_some() => components::empty(
             "search",
-            "None so far",
-            html! { "The newest jobs have been looked at, and none passes. Older ones may." },
+            "No matches so far",
+            html! { "None of the newest jobs matches. Older ones may." },
         ),
-        (_, true) => parts::empty("jobs", "No older jobs", html! { "This is the end of the list." }),
-        (false, _) => parts::empty(
+        (_, true) => components::empty("jobs", "No older jobs", html! { "This is the end of the list." }),
+        (false, _) => components::empty(
             "search",
-            "No job passes this filter",
-            html! { "Take a term away, or " a href=(all) { "show all jobs" } "." },
+            "No job matches this filter",
+            html! { "Remove a condition, or " a href=(all) { "show all jobs" } "." },
         ),
-        (true, _) => parts::empty(
+        (true, _) => components::empty(
             "jobs",
-            "No jobs yet",
+            "No jobs",
             html! {
                 "Jobs appear here as they are submitted."
-                @if shell.viewer.may.submit { " " a href=(shell.urls.path("/submit")) { "Submit the first one" } "." }
+                @if shell.viewer.may.submit { " " a href=(shell.urls.path("/submit")) { "Submit one" } "." }
             },
         ),
     }
@@ -177,9 +187,14 @@ fn nothing(shell: &Shell, list: &Jobs) -> Markup {
 
 /// The filter with its status replaced. Works on the text, so that a filter with a mistake in it keeps its other terms.
 pub(crate) fn with_status(filter: &str, status: Option<Status>) -> String {
-    let mut terms: Vec<String> = words_of(filter).into_iter().filter(|word| !word.starts_with("status:")).collect();
+    let mut terms: Vec<String> = words_of(filter).into_iter().filter(|word| !is_status(word)).collect();
     terms.extend(status.map(|status| urls::term("status", status.as_str())));
     terms.join(" ")
+}
+
+/// Whether a term asks for statuses, or for any but these.
+fn is_status(word: &str) -> bool {
+    word.strip_prefix('-').unwrap_or(word).starts_with("status:")
 }
 
 /// The terms of a filter as they were typed: split at spaces, but not inside quotes.
@@ -209,6 +224,7 @@ mod tests {
         assert_eq!(with_status(filter, None), r#"handler:a error:"a status:b \" c" tag:x"#);
         assert_eq!(with_status("", Some(Status::Running)), "status:running");
         assert_eq!(with_status("status:pending", Some(Status::DeadLettered)), "status:dead_lettered");
+        assert_eq!(with_status("-status:succeeded tag:x", Some(Status::Succeeded)), "tag:x status:succeeded");
     }
 
     #[test]

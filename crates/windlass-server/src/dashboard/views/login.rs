@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::super::parts;
+use super::super::components;
 use super::super::shell::Shell;
 
 /// What the page says.
@@ -19,17 +19,17 @@ pub(crate) fn page(shell: &Shell, login: &Login) -> Markup {
         "Log in",
         html! {
             section.panel.login {
-                h1.brand { (parts::icon("windlass")) "Windlass" }
-                @if let Some(problem) = &login.problem { (parts::problem(problem)) }
+                h1.brand { (components::icon("windlass")) "Windlass" }
+                @if let Some(problem) = &login.problem { (components::problem(problem)) }
                 form.form method="post" action=(shell.urls.path("/login")) {
                     label for="key" { "API key" }
                     input #key.mono type="password" name="key" required autofocus autocomplete="current-password" placeholder="wl_…" spellcheck="false";
                     div.buttons { button.primary type="submit" { "Log in" } }
                 }
                 @if login.is_local {
-                    p.hint { "This server also prints a login link when it starts; the link works once." }
+                    p.hint { "This server also prints a login link at its start, which works once; " code { "windlass login" } " prints another." }
                 } @else {
-                    p.hint { "No key? Whoever operates this server makes one with " code { "windlass api-key create" } "." }
+                    p.hint { "No key? The operator of this server can create one with " code { "windlass api-key create" } "." }
                 }
             }
         },

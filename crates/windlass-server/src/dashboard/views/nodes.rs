@@ -5,9 +5,9 @@ use std::time::Duration;
 use maud::{Markup, html};
 use windlass_core::store::NodeRecord;
 
-use super::super::parts;
+use super::super::components;
+use super::super::format;
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::words;
 use super::overview::Level;
 
 /// The registered processes.
@@ -34,12 +34,12 @@ pub(crate) fn page(shell: &Shell, page: &Nodes) -> Markup {
     let (running, capacity) =
         page.nodes.iter().fold((0, 0), |(r, c), node| (r + node.running as u64, c + node.info.capacity as u64));
     let content = html! {
-        section.panel #nodes data-live {
-            header.panel-head { h2 { (words::counted(page.nodes.len() as u64, "process", "processes")) } div.panel-aside { span.faint { (words::count(running)) " of " (words::counted(capacity, "slot", "slots")) " busy" } } }
-            @if page.nodes.is_empty() { (parts::empty("nodes", "No node is up", html! { "Jobs wait until a process with workers starts." })) }
+        section.panel #nodes data-live data-hold {
+            header.panel-head { h2 { (format::counted(page.nodes.len() as u64, "process", "processes")) } div.panel-aside { span.faint { (format::count(running)) " of " (format::counted(capacity, "slot", "slots")) " busy" } } }
+            @if page.nodes.is_empty() { (components::empty("nodes", "No node is up", html! { "Jobs wait until a process with workers starts." })) }
             @else {
                 div.scroll {
-                    table.rows {
+                    table.rows data-rows {
                         thead { tr {
                             th scope="col" { "Node" } th scope="col" { "Heartbeat" } th scope="col" { "Running" } th.wide scope="col" { "Version" }
                             th.num.wide scope="col" { "Slot" } th.wide scope="col" { "Up since" } th scope="col" { "Handlers" }
@@ -59,24 +59,24 @@ fn row(shell: &Shell, page: &Nodes, node: &NodeRecord) -> Markup {
     let level = level(age, page.lease);
     let info = &node.info;
     html! {
-        tr {
+        tr data-row=(node.node.0) {
             td { b { (info.host) } div.row-note { "node " (node.node.0) ", pid " (info.pid) } }
-            td { span class={ "pulse " (level.class()) } { (words::about(age)) } @if level == Level::Bad { div.row-note.bad-text { "silent; its jobs are taken over" } } }
-            td { @if info.capacity == 0 { span.faint { "submits only" } } @else { (parts::meter(node.running as u64, Some(info.capacity as u64), words::count)) } }
+            td { span class={ "pulse " (level.class()) } { (format::about(age)) } @if level == Level::Bad { div.row-note.bad-text { "silent; other nodes take over its jobs" } } }
+            td { @if info.capacity == 0 { span.faint { "submits only" } } @else { (components::meter(node.running as u64, Some(info.capacity as u64), format::count)) } }
             td.wide { (info.version) @if info.version != page.version { span.chip.warn { "other version" } } }
-            td.num.wide { (node.slot.0) }
-            td.wide { (parts::time(node.started_at, shell.now)) }
+            td.num.wide { (node.slot.get()) }
+            td.wide { (components::time(node.started_at, shell.now)) }
             td {
                 @if info.handlers.is_empty() { span.faint { "none" } }
                 @else if info.handlers.len() <= 4 { (names(shell, &info.handlers)) }
-                @else { details { summary { (words::counted(info.handlers.len() as u64, "handler", "handlers")) } (names(shell, &info.handlers)) } }
+                @else { details { summary { (format::counted(info.handlers.len() as u64, "handler", "handlers")) } (names(shell, &info.handlers)) } }
             }
         }
     }
 }
 
 fn names(shell: &Shell, handlers: &[String]) -> Markup {
-    html! { div.names { @for handler in handlers { (parts::handler_link(shell, handler)) } } }
+    html! { div.names { @for handler in handlers { (components::handler_link(shell, handler)) } } }
 }
 
 #[cfg(test)]

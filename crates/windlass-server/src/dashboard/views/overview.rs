@@ -6,9 +6,9 @@ use windlass_core::store::Counts;
 use windlass_core::{Status, Timestamp};
 
 use super::super::chart::Chart;
-use super::super::parts::{self, Act};
+use super::super::components::{self, Act};
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::{urls, words};
+use super::super::{format, urls};
 
 /// What the overview shows.
 pub(crate) struct Overview {
@@ -96,10 +96,10 @@ pub(crate) struct Busy {
 /// The tiles, in the order of a life.
 const TILES: [Status; 8] = [
     Status::Pending,
+    Status::Blocked,
     Status::Running,
     Status::Scheduled,
     Status::Retrying,
-    Status::Blocked,
     Status::Succeeded,
     Status::Canceled,
     Status::DeadLettered,
@@ -107,15 +107,15 @@ const TILES: [Status; 8] = [
 
 /// The page.
 pub(crate) fn page(shell: &Shell, overview: &Overview) -> Markup {
-    let is_new = Status::ALL.iter().all(|status| overview.counts.get(*status) == 0);
+    let is_empty = Status::ALL.iter().all(|status| overview.counts.get(*status) == 0);
     let content = html! {
-        @if is_new { (welcome(shell)) }
+        @if is_empty { (no_jobs(shell)) }
         section.tiles #tiles data-live aria-label="Jobs by status" {
             @for status in TILES { (tile(shell, status, overview.counts.get(status))) }
         }
         div.columns {
             section.panel.grow #broken data-live {
-                header.panel-head { h2 { "What is broken now" } }
+                header.panel-head { h2 { "Problems now" } }
                 (broken(shell, &overview.troubles))
             }
             section.panel #health data-live {
@@ -125,13 +125,14 @@ pub(crate) fn page(shell: &Shell, overview: &Overview) -> Markup {
         }
         div.section-head {
             h2 { "Activity" }
+            p.hint { (components::zone()) " · A click on a chart shows the jobs of that time." }
             nav.spans aria-label="Time" {
                 @for span in SPANS {
                     a href=(shell.urls.query("/", &[("span", span)])) aria-current=[(span == overview.span).then_some("true")] { (span) }
                 }
             }
         }
-        section.charts #charts data-live { @for chart in &overview.charts { div.panel { (chart.render()) } } }
+        section.charts #charts data-live { @for chart in &overview.charts { div.panel { (chart.render(&shell.urls)) } } }
         @if !overview.busiest.is_empty() { (busiest(shell, overview)) }
     };
     let live = Live { every_seconds: Some(5), events: Some(shell.urls.path("/api/v1/events")) };
@@ -142,11 +143,11 @@ fn actions(shell: &Shell) -> Markup {
     html! {
         @if shell.viewer.may.operate && shell.viewer.all_tenants && shell.paused.is_none() {
             details.menu {
-                summary.button { (parts::icon("pause")) "Pause everything" }
+                summary.button { (components::icon("pause")) "Pause everything" }
                 div.menu-box {
                     (Act::new(shell, "/pause", "Pause everything").danger().hidden("target", "all").back()
                         .fields(html! { label { "Why" input name="reason" maxlength="200" placeholder="deploy of the database" required; } })
-                        .confirm("Start no more jobs, of any handler and tenant, until somebody resumes? Running jobs go on."))
+                        .confirm("Start no more jobs, of any handler or tenant, until someone resumes them? Running jobs continue."))
                 }
             }
         }
@@ -157,22 +158,22 @@ fn tile(shell: &Shell, status: Status, n: u64) -> Markup {
     let link = shell.urls.jobs(&urls::term("status", status.as_str()));
     html! {
         a class={ "tile s-" (status.as_str()) @if n == 0 { " none" } } href=(link) {
-            span.tile-name { span.dot {} (words::status(status)) }
-            span.tile-n { (words::count(n)) }
+            span.tile-name { span.dot {} (format::status(status)) }
+            span.tile-n { (format::count(n)) }
         }
     }
 }
 
 fn broken(shell: &Shell, troubles: &[Trouble]) -> Markup {
     html! {
-        @if troubles.is_empty() { p.all-well { (parts::icon("check")) "Nothing. Jobs run, nodes are up, the database is well." } }
+        @if troubles.is_empty() { p.all-well { (components::icon("check")) "None. Jobs run, nodes are up, the database is healthy." } }
         @else {
             ul.troubles {
                 @for trouble in troubles {
                     li class=(trouble.level.class()) {
                         @if trouble.link.is_empty() { div.trouble { (words_of(trouble)) } }
                         @else { a.trouble href=(shell.urls.path(&trouble.link)) { (words_of(trouble)) } }
-                        @if let Some(at) = trouble.at { (parts::time(at, shell.now)) }
+                        @if let Some(at) = trouble.at { (components::time(at, shell.now)) }
                     }
                 }
             }
@@ -200,19 +201,19 @@ fn vitals(vitals: &[Vital]) -> Markup {
 
 fn busiest(shell: &Shell, overview: &Overview) -> Markup {
     html! {
-        section.panel #busiest data-live {
+        section.panel #busiest data-live data-hold {
             header.panel-head { h2 { "Handlers, last " (overview.span) } div.panel-aside { a href=(shell.urls.path("/handlers")) { "All handlers" } } }
             div.scroll {
-                table.rows {
+                table.rows data-rows {
                     thead { tr { th scope="col" { "Handler" } th.num scope="col" { "Succeeded" } th.num scope="col" { "Failed attempts" } th.num scope="col" { "Wait p95" } th.num scope="col" { "Run p95" } } }
                     tbody {
                         @for busy in &overview.busiest {
                             tr data-href=(shell.urls.jobs(&urls::term("handler", &busy.handler))) {
-                                td { (parts::handler_link(shell, &busy.handler)) }
-                                td.num { (words::count(busy.succeeded)) }
-                                td.num { @if busy.failed > 0 { span.bad-text { (words::count(busy.failed)) } } @else { span.faint { "0" } } }
-                                td.num { (parts::duration_or_dash(busy.wait_p95)) }
-                                td.num { (parts::duration_or_dash(busy.run_p95)) }
+                                td { (components::handler_link(shell, &busy.handler)) }
+                                td.num { (format::count(busy.succeeded)) }
+                                td.num { @if busy.failed > 0 { span.bad-text { (format::count(busy.failed)) } } @else { span.faint { "0" } } }
+                                td.num { (components::duration_or_dash(busy.wait_p95)) }
+                                td.num { (components::duration_or_dash(busy.run_p95)) }
                             }
                         }
                     }
@@ -222,15 +223,16 @@ fn busiest(shell: &Shell, overview: &Overview) -> Markup {
     }
 }
 
-fn welcome(shell: &Shell) -> Markup {
+/// What to do where there is no job: none was submitted yet, or all are gone. Nothing here can tell the two apart.
+fn no_jobs(shell: &Shell) -> Markup {
     html! {
         section.panel.welcome {
-            (parts::icon("windlass"))
+            (components::icon("windlass"))
             div {
-                h2 { "Welcome to Windlass" }
-                p { "No job has been submitted yet. Submit one here, from your program, from the command line, or from plain SQL; it appears on this page as it moves." }
+                h2 { "No jobs" }
+                p { "There are no jobs now. Submit one here, from your program, from the command line, or with plain SQL; this page shows it live." }
                 div.buttons {
-                    @if shell.viewer.may.submit { a.button.primary href=(shell.urls.path("/submit")) { (parts::icon("plus")) "Submit the first job" } }
+                    @if shell.viewer.may.submit { a.button.primary href=(shell.urls.path("/submit")) { (components::icon("plus")) "Submit a job" } }
                     a.button href=(shell.urls.path("/docs")) { "API" }
                 }
             }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::super::parts;
+use super::super::components;
 use super::super::shell::{Live, Page, Place, Shell};
 
 /// Something that cannot be shown or done.
@@ -34,12 +34,12 @@ fn told(shell: &Shell, problem: &Problem) -> Markup {
     let (_, icon, next) = words_for(problem.status);
     html! {
         section.panel.problem {
-            (parts::icon(icon))
+            (components::icon(icon))
             div {
                 p.problem-status { (problem.status) }
                 p.problem-text { (problem.message) }
                 @if !next.is_empty() { p.faint { (next) } }
-                @if let Some(request) = &problem.request { p.faint { "Request " span.mono { (request) } (parts::copy(request, "the request's id")) } }
+                @if let Some(request) = &problem.request { p.faint { "Request " span.mono { (request) } (components::copy(request, "the request's id")) } }
                 div.buttons {
                     @if let Some(back) = &problem.back { a.button.primary href=(back) { "Back" } }
                     a.button href=(shell.urls.path("/")) { "Overview" }
@@ -51,18 +51,18 @@ fn told(shell: &Shell, problem: &Problem) -> Markup {
 
 fn words_for(status: u16) -> (&'static str, &'static str, &'static str) {
     match status {
-        403 => ("Not allowed", "lock", "Ask whoever gave you your key for the right to do this."),
+        403 => ("Not allowed", "lock", "Ask the person who gave you your key for the right to do this."),
         404 => ("Not found", "search", "It may have been purged, or belong to another tenant."),
-        409 => ("It has changed meanwhile", "info", ""),
-        400 | 422 => ("That cannot be done so", "info", ""),
+        409 => ("It has changed in the meantime", "info", ""),
+        400 | 422 => ("This is not possible", "info", ""),
         413 => ("Too large", "info", ""),
         429 => ("Too much at once", "clock", "Try again in a moment."),
         503 | 504 => (
             "Not available now",
             "clock",
-            "The store does not answer. Nothing was changed unless the message says otherwise; try again in a moment.",
+            "The store does not respond. Nothing was changed unless the message says otherwise; try again in a moment.",
         ),
-        _ => ("Something went wrong", "failures", "The server's log has more under the request's id."),
+        _ => ("Something went wrong", "failures", "The server's log has details under the request id."),
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Confirm {
 pub(crate) fn confirm(shell: &Shell, confirm: &Confirm) -> Markup {
     let content = html! {
         section.panel.problem {
-            (parts::icon("info"))
+            (components::icon("info"))
             div {
                 p.problem-text { "Do this now?" }
                 p.mono { (confirm.path) }

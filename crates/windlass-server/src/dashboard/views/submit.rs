@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::super::parts;
+use super::super::components;
 use super::super::shell::{Live, Page, Place, Shell};
 use super::job;
 
@@ -36,7 +36,7 @@ pub(crate) fn page(shell: &Shell, form: &Form) -> Markup {
             .iter()
             .any(|value| !value.is_empty());
     let content = html! {
-        @if let Some(problem) = &form.problem { (parts::problem(problem)) }
+        @if let Some(problem) = &form.problem { (components::problem(problem)) }
         section.panel.form-panel {
             form.form method="post" action=(shell.urls.path("/submit")) data-submit {
                 label for="handler" { "Handler" }
@@ -47,9 +47,9 @@ pub(crate) fn page(shell: &Shell, form: &Form) -> Markup {
                 }
                 label for="job-input" { "Input" }
                 textarea #job-input.mono name="input" rows="10" spellcheck="false" placeholder="{}" data-json { (form.input) }
-                p.hint { "JSON; what the handler expects. Empty means " code { "null" } "." }
+                p.hint { "JSON, as the handler expects it. Empty means " code { "null" } "." }
                 label for="job-priority" { "Priority" }
-                (parts::priority_field("job-priority", if form.priority.is_empty() { "normal" } else { &form.priority }))
+                (components::priority_field("job-priority", if form.priority.is_empty() { "normal" } else { &form.priority }))
                 @if shell.viewer.all_tenants {
                     label for="job-tenant" { "Tenant" }
                     input #job-tenant.mono name="tenant" value=(form.tenant) maxlength="40" placeholder="UUID; empty for the root tenant" autocomplete="off";
@@ -61,7 +61,7 @@ pub(crate) fn page(shell: &Shell, form: &Form) -> Markup {
                         (text("Idempotency key", "idempotency_key", &form.idempotency_key, "invoice-7"))
                         (text("Ordering key", "ordering_key", &form.ordering_key, "customer-42"))
                         (text("Tags", "tags", &form.tags, "vip, import"))
-                        (text("Queue", "queue", &form.queue, "the handler's own"))
+                        (text("Queue", "queue", &form.queue, "the handler's timeout"))
                         (text("Timeout", "timeout", &form.timeout, "5m"))
                     }
                 }

@@ -1,13 +1,11 @@
 //! The table of jobs that lists, previews and dead letters share, and the columns that it can show. Pure.
 
-use std::time::Duration;
-
 use maud::{Markup, html};
 use windlass_core::{JobRecord, Status, Timestamp};
 
-use super::super::parts;
+use super::super::components;
 use super::super::shell::Shell;
-use super::super::{urls, words};
+use super::super::{format, urls};
 
 /// What a row can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +99,7 @@ impl Column {
             Column::Ended => "Ended",
             Column::Node => "Node",
             Column::Tags => "Tags",
-            Column::Note => "What is going on",
+            Column::Note => "Details",
         }
     }
 
@@ -112,17 +110,17 @@ impl Column {
     fn cell(self, shell: &Shell, job: &JobRecord) -> Markup {
         let now = shell.now;
         match self {
-            Column::Status => parts::status(job.status),
-            Column::Id => parts::job_link(shell, job.id),
+            Column::Status => components::status(job.status),
+            Column::Id => components::job_link(shell, job.id),
             Column::Handler => html! { span.mono.handler { (job.handler) } },
-            Column::Tenant => parts::tenant_link(shell, job.tenant),
+            Column::Tenant => components::tenant_link(shell, job.tenant),
             Column::Queue => html! { span.mono { (job.queue) } },
-            Column::Priority => html! { (words::priority(job.priority)) },
+            Column::Priority => html! { (format::priority(job.priority)) },
             Column::Attempt => html! { (job.attempt) },
-            Column::Created => parts::time(job.created_at, now),
-            Column::Waited => parts::duration_or_dash(waited(job)),
-            Column::Ran => parts::duration_or_dash(ran(job, now)),
-            Column::Ended => parts::time_or_dash(job.finished_at, now),
+            Column::Created => components::time(job.created_at, now),
+            Column::Waited => components::duration_or_dash(job.waited(now)),
+            Column::Ran => components::duration_or_dash(job.ran(now)),
+            Column::Ended => components::time_or_dash(job.finished_at, now),
             Column::Node => html! { @if let Some(node) = job.node { (node.0) } @else { span.faint { "–" } } },
             Column::Tags => {
                 html! { @for tag in &job.tags { a.tag href=(shell.urls.jobs(&urls::term("tag", tag))) { (tag) } } }
@@ -160,22 +158,6 @@ pub(crate) fn table(shell: &Shell, jobs: &[JobRecord], columns: &[Column], selec
     }
 }
 
-/// How long a job waited before its last attempt, as far as that is known: after a retry the wait before the first
-/// attempt is not.
-pub(crate) fn waited(job: &JobRecord) -> Option<Duration> {
-    let started = job.started_at.filter(|_| job.attempt <= 1)?;
-    Some(started.since(job.run_at.filter(|at| *at <= started).unwrap_or(job.created_at)))
-}
-
-/// How long its last attempt ran, or has been running.
-pub(crate) fn ran(job: &JobRecord, now: Timestamp) -> Option<Duration> {
-    let started = job.started_at?;
-    match job.status {
-        Status::Running => Some(now.since(started)),
-        _ => job.finished_at.map(|ended| ended.since(started)),
-    }
-}
-
 /// One line on what a job does, waits for or failed with.
 fn note(job: &JobRecord, now: Timestamp) -> Markup {
     let error = job.error.as_ref().filter(|_| job.status != Status::Succeeded);
@@ -186,16 +168,16 @@ fn note(job: &JobRecord, now: Timestamp) -> Markup {
                 span.progress-line {
                     progress max="100" value=(progress.percent.clamp(0.0, 100.0)) {}
                     span.num { (progress.percent.round()) "%" }
-                    span.faint { (words::first_line(&progress.message, 60)) }
+                    span.faint { (format::first_line(&progress.message, 60)) }
                 }
             }
-            (Status::Scheduled | Status::Suspended, _, _) => { "starts " (parts::time_or_dash(job.run_at, now)) }
+            (Status::Scheduled | Status::Suspended, _, _) => { "starts " (components::time_or_dash(job.run_at, now)) }
             (Status::Retrying, _, Some(error)) => {
-                span.code-word { (error.code) } " " (words::first_line(&error.message, 90))
-                span.faint { ", again " (parts::time_or_dash(job.run_at, now)) }
+                span.code-word { (error.code) } " " (format::first_line(&error.message, 90))
+                span.faint { ", again " (components::time_or_dash(job.run_at, now)) }
             }
-            (_, _, Some(error)) => { span.code-word { (error.code) } " " (words::first_line(&error.message, 110)) }
-            _ => { @if let Some(reason) = &job.reason { span.faint { (words::first_line(reason, 110)) } } }
+            (_, _, Some(error)) => { span.code-word { (error.code) } " " (format::first_line(&error.message, 110)) }
+            _ => { @if let Some(reason) = &job.reason { span.faint { (format::first_line(reason, 110)) } } }
         }
         @if job.replayed.is_some() { " " span.chip { "replayed" } }
     }

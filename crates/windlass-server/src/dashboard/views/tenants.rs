@@ -4,9 +4,9 @@ use maud::{Markup, html};
 use windlass_core::store::Pause;
 use windlass_core::{Quota, TenantUse};
 
-use super::super::parts::{self, Act};
+use super::super::components::{self, Act};
+use super::super::format;
 use super::super::shell::{Live, Page, Place, Shell};
-use super::super::words;
 use super::handlers;
 
 /// Every tenant that has unfinished jobs or a policy of its own; for who may see one tenant only, that one.
@@ -25,8 +25,8 @@ pub(crate) struct Tenants {
 pub(crate) fn page(shell: &Shell, page: &Tenants) -> Markup {
     let (may, all) = (shell.viewer.may, shell.viewer.all_tenants);
     let content = html! {
-        section.panel #tenants data-live {
-            @if page.uses.is_empty() { (parts::empty("tenants", "No tenant has jobs now", html! { "Tenants appear here while they have unfinished jobs, or once they have a quota." })) }
+        section.panel #tenants data-live data-hold {
+            @if page.uses.is_empty() { (components::empty("tenants", "No tenant has jobs now", html! { "Tenants appear here while they have unfinished jobs or their own quota." })) }
             @else {
                 div.scroll {
                     table.rows data-rows {
@@ -43,7 +43,7 @@ pub(crate) fn page(shell: &Shell, page: &Tenants) -> Markup {
         @if all && may.admin {
             section.panel.form-panel {
                 header.panel-head { h2 { "Set a quota" } }
-                (Act::new(shell, "/tenants/quota", "Set the quota").primary().back().fields(quota_fields(page.default.as_ref())).confirm("Set this quota? Every node follows within a second; what is stored already stays."))
+                (Act::new(shell, "/tenants/quota", "Set the quota").primary().back().fields(quota_fields(page.default.as_ref())).confirm("Set this quota? Every node applies it within a second; jobs that are already stored stay."))
             }
         }
     };
@@ -59,19 +59,19 @@ fn row(shell: &Shell, page: &Tenants, used: &TenantUse) -> Markup {
     html! {
         tr data-href=(shell.urls.jobs(&super::super::urls::term("tenant", &tenant))) {
             td {
-                (parts::tenant_link(shell, used.tenant)) (parts::copy(&tenant, "the tenant"))
-                @if let Some(pause) = pause { div.row-note.warn-text { (parts::icon("pause")) "paused by " (pause.by) " " (parts::time(pause.at, shell.now)) @if !pause.reason.is_empty() { ": " (pause.reason) } } }
+                (components::tenant_link(shell, used.tenant)) (components::copy(&tenant, "the tenant"))
+                @if let Some(pause) = pause { div.row-note.warn-text { (components::icon("pause")) "paused by " (pause.by) " " (components::time(pause.at, shell.now)) @if !pause.reason.is_empty() { ": " (pause.reason) } } }
             }
-            td { (parts::meter(used.queued, quota.queued, words::count)) }
-            td { (parts::meter(used.running, quota.running, words::count)) }
-            td.wide { @match used.bytes { Some(n) => (parts::meter(n, quota.bytes, words::bytes)), None => span.faint { "–" } } }
-            td.num.wide { @match quota.submit_rate { Some(rate) => { (words::short(rate.per_second)) span.faint { " burst " (words::count(rate.burst)) } }, None => span.faint { "–" } } }
+            td { (components::meter(used.queued, quota.queued, format::count)) }
+            td { (components::meter(used.running, quota.running, format::count)) }
+            td.wide { @match used.bytes { Some(n) => (components::meter(n, quota.bytes, format::bytes)), None => span.faint { "–" } } }
+            td.num.wide { @match quota.submit_rate { Some(rate) => { (format::short(rate.per_second)) span.faint { " burst " (format::count(rate.burst)) } }, None => span.faint { "–" } } }
             td.num.wide { (quota.weight.unwrap_or(1)) }
             td.wide { @if used.own { "own" } @else if used.quota.is_some() { span.faint { "default" } } @else { span.faint { "none" } } }
             td.row-act {
                 div.buttons {
                     @if used.own && shell.viewer.may.admin && shell.viewer.all_tenants {
-                        (Act::new(shell, "/tenants/quota/clear", "Clear quota").hidden("tenant", &tenant).back().confirm("Take its own quota back? The default holds for it then."))
+                        (Act::new(shell, "/tenants/quota/clear", "Clear quota").hidden("tenant", &tenant).back().confirm("Remove its own quota? Then the default quota applies."))
                     }
                     @if shell.viewer.may.operate { (handlers::pause_or_resume(shell, &target, "this tenant", pause.is_some())) }
                 }
@@ -90,8 +90,8 @@ fn quota_fields(default: Option<&Quota>) -> Markup {
             (field("Running jobs", "running", "no limit"))
             (field("Payload bytes", "bytes", "no limit"))
             (field("Submits a second", "per_second", "no limit"))
-            (field("Burst", "burst", "as a second"))
+            (field("Burst", "burst", "one second's worth"))
         }
-        @if default.is_some() { p.hint { "A quota of its own stands for itself: nothing is taken from the default." } }
+        @if default.is_some() { p.hint { "A tenant's own quota replaces the default completely." } }
     }
 }

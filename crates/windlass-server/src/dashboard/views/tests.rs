@@ -10,7 +10,7 @@ use windlass_core::{
     TenantId, TenantUse, Timestamp, Why,
 };
 
-use super::super::chart::{Chart, Kind, Series, Unit};
+use super::super::chart::{Chart, Kind, LeadsTo, Series, Unit};
 use super::super::shell::{May, Shell, Theme, Viewer};
 use super::super::urls::Urls;
 use super::*;
@@ -73,7 +73,8 @@ fn record(status: Status, text: &str) -> JobRecord {
     job.output = Payload::encode("output", text, 10_000).ok();
     job.error = Some(JobError::terminal(text, text).with_details(serde_json::json!({ text: text })));
     job.reason = Some(text.into());
-    job.progress = Some(Progress { sequence: 3, percent: 41.5, message: text.into() });
+    job.progress =
+        Some(Progress { sequence: 3, percent: 41.5, message: text.into(), updated_at: Timestamp::default() });
     job.batch = Some(BatchId(JobId::from_i64(9)));
     job.tags = vec![text.into()];
     job.correlation_id = Some(text.into());
@@ -110,7 +111,7 @@ fn jobs(text: &str, filled: bool) -> jobs::Jobs {
     jobs::Jobs {
         filter: text.into(),
         problem: None,
-        counts: counts(),
+        tabs: jobs::TABS.map(|status| (status, jobs::Seen { n: 200, or_more: true })).to_vec(),
         status: Some(Status::Running),
         jobs: statuses.map(|status| record(status, text)).collect(),
         columns: String::new(),
@@ -127,7 +128,7 @@ fn counts() -> Counts {
 }
 
 fn chart() -> Chart {
-    let series = |name, class| Series { name, class, values: vec![Some(1.0), None, Some(3.5)] };
+    let series = |name, class| Series { name, class, values: vec![Some(1.0), None, Some(3.5)], leads_to: None };
     Chart {
         id: "throughput",
         title: "Throughput",
@@ -135,6 +136,8 @@ fn chart() -> Chart {
         kind: Kind::Lines,
         times: (0..3).map(|step| NOW - Duration::from_secs(step * 10)).collect(),
         step: Duration::from_secs(10),
+        now: NOW,
+        leads_to: LeadsTo::Submitted,
         series: vec![series("submitted", "k-submitted"), series("failed", "k-failed")],
     }
 }
@@ -171,7 +174,7 @@ fn node(text: &str, age: u64) -> NodeRecord {
     let info = NewNode { host: text.into(), pid: 1, version: text.into(), handlers, capacity: 8 };
     NodeRecord {
         node: NodeId(3),
-        slot: MachineSlot(4),
+        slot: MachineSlot::new(4).expect("a slot"),
         info,
         running: 5,
         started_at: NOW,
@@ -486,7 +489,7 @@ fn hostile_text_never_becomes_markup() {
 
 #[test]
 fn an_address_from_a_job_is_a_link_only_if_it_is_http() {
-    let linked = |text: &str| super::super::parts::linked(text).into_string();
+    let linked = |text: &str| super::super::components::linked(text).into_string();
     assert!(linked("https://traces.example/7").contains("rel=\"noopener noreferrer nofollow\""));
     for text in ["javascript:alert(1)", " https://a", "https://a b", "ftp://a", "//a", "see https://a"] {
         assert!(!linked(text).contains("<a"), "{text}");
@@ -722,3 +725,25 @@ const ATTRIBUTES: [&str; 62] = [
     "size",
     "abbr",
 ];
+
+/// API-5: no list that renews itself moves its rows under the hands of who is at it.
+#[test]
+fn every_live_list_waits_while_somebody_is_at_it() {
+    let mut lists = 0;
+    for (name, page) in every_page(&shell(everything(), "plain"), "plain") {
+        let html = page.into_string();
+        for section in html.split("<section ").skip(1).filter_map(|rest| rest.split("</section>").next()) {
+            let (head, content) = section.split_once('>').expect("a section has an end");
+            if head.contains("data-live") && content.contains("<table class=\"rows") {
+                lists += 1;
+                assert!(head.contains("data-hold"), "{name}: {head}");
+                assert!(content.contains("data-rows"), "{name}: its rows are not known to the script");
+                let (_, rows) = content.split_once("<tbody>").expect("a table has rows");
+                for row in rows.split("<tr").skip(1) {
+                    assert!(row.starts_with(" data-href=") || row.starts_with(" data-row="), "{name}: {row}");
+                }
+            }
+        }
+    }
+    assert!(lists >= 7, "only {lists} lists were found");
+}

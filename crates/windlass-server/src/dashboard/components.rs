@@ -6,16 +6,26 @@ use maud::{Markup, html};
 use windlass_core::{JobId, Status, TenantId, Timestamp};
 
 use super::shell::Shell;
-use super::{urls, words};
+use super::{format, urls};
 
 /// A status as a coloured dot with its name.
 pub(crate) fn status(status: Status) -> Markup {
-    html! { span class={ "status s-" (status.as_str()) } { (words::status(status)) } }
+    html! { span class={ "status s-" (status.as_str()) } { (format::status(status)) } }
 }
 
 /// A point in time, told from now; the exact one on hover. The script keeps it current.
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> Markup {
-    html! { time datetime=(at) data-relative title=(words::absolute(at)) { (words::relative(at, now)) } }
+    html! { time datetime=(at) data-relative title=(format::absolute(at)) { (format::relative(at, now)) } }
+}
+
+/// A point in time to the second, in the zone of the page: UTC, or the viewer's where they have chosen it.
+pub(crate) fn clock(at: Timestamp) -> Markup {
+    html! { time datetime=(at) data-clock="full" { (format::absolute(at)) } }
+}
+
+/// Says in which zone the times beside it are; the script offers the viewer's.
+pub(crate) fn zone() -> Markup {
+    html! { span.zone { "Times in " span data-zone-name { "UTC" } " " button.quiet type="button" data-zone hidden {} } }
 }
 
 /// A time that may not have come, or a dash.
@@ -25,7 +35,7 @@ pub(crate) fn time_or_dash(at: Option<Timestamp>, now: Timestamp) -> Markup {
 
 /// A duration that may be unknown, or a dash.
 pub(crate) fn duration_or_dash(duration: Option<Duration>) -> Markup {
-    html! { @if let Some(duration) = duration { (words::duration(duration)) } @else { span.faint { "–" } } }
+    html! { @if let Some(duration) = duration { (format::duration(duration)) } @else { span.faint { "–" } } }
 }
 
 /// A job's id as a link to its page.
@@ -75,7 +85,7 @@ pub(crate) fn copy(text: &str, what: &str) -> Markup {
 
 /// JSON as text, with a button to copy it.
 pub(crate) fn json(text: &str, what: &str) -> Markup {
-    html! { div.code { (copy(text, what)) pre tabindex="0" { code { (words::pretty(text)) } } } }
+    html! { div.code { (copy(text, what)) pre tabindex="0" { code { (format::pretty(text)) } } } }
 }
 
 /// What a list shows when it has nothing: a sentence and what to do next.

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use windlass_core::{ApiKey, NewApiKey, OperatorRight, Right, Rights, TenantId, Timestamp};
+use windlass_core::{ApiKey, NewApiKey, OperatorRight, Right, Rights, Scope, TenantId, Timestamp};
 
 use crate::App;
 use crate::auth::Caller;
@@ -15,15 +15,15 @@ use crate::problem::Problem;
 /// An API key, without its secret.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct KeyBody {
-    /// Its public part, which stands in the secret too.
+    /// Its public part, which is also part of the secret.
     id: String,
-    /// What people call it.
+    /// Its name, for people.
     name: String,
     #[schema(value_type = String)]
     tenant: TenantId,
     /// Whether it is for the whole installation.
     all_tenants: bool,
-    /// Who its calls act as.
+    /// The user name of its calls.
     user: String,
     rights: Vec<&'static str>,
     #[schema(value_type = String, format = DateTime)]
@@ -66,45 +66,42 @@ pub(crate) struct KeysBody {
     keys: Vec<KeyBody>,
 }
 
-/// The API keys, newest first.
+/// Lists the API keys, newest first.
 #[utoipa::path(get, path = "/keys", tag = "keys", responses((status = 200, body = KeysBody)))]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeysBody>, Problem> {
-    let keys = match caller.operator() {
-        Some(right) => app.service.operator(right).api_keys().await?,
-        None => app.service.api_keys(&caller.context()).await?,
-    };
+    let keys = caller.within(&app).api_keys().await?;
     Ok(Json(KeysBody { keys: keys.into_iter().map(KeyBody::from).collect() }))
 }
 
-/// A key to make.
+/// A key to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewKey {
-    /// What people call it.
+    /// Its name, for people.
     name: String,
-    /// `read`, `submit`, `operate`, `admin`, `payload`; never more than the caller has.
+    /// `read`, `submit`, `operate`, `admin`, `payload`; never more than the caller's own rights.
     rights: Vec<String>,
-    /// Who its calls act as; the caller unless given.
+    /// The user name of its calls [default: the key's name].
     user: Option<String>,
-    /// When it ends by itself.
+    /// When it expires.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
-    /// Of which tenant; the caller's own unless it operates the whole installation.
+    /// Its tenant. Only operators of the whole installation may choose another tenant than their own.
     tenant: Option<String>,
     /// For the whole installation.
     #[serde(default)]
     all_tenants: bool,
 }
 
-/// A key that was made.
+/// A new key.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CreatedKey {
     key: KeyBody,
-    /// What its calls carry. It cannot be shown again.
+    /// The secret that its calls send. It is not shown again.
     secret: String,
 }
 
-/// Makes an API key. Its secret is in the answer and nowhere else.
+/// Creates an API key. Its secret is only in this response.
 #[utoipa::path(post, path = "/keys", tag = "keys", request_body = NewKey, responses((status = 201, body = CreatedKey)))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -112,10 +109,6 @@ pub(crate) async fn create(
     extract::Json(new): extract::Json<NewKey>,
 ) -> Result<(StatusCode, Json<CreatedKey>), Problem> {
     let rights = new.rights.iter().map(|name| Right::parse(name)).collect::<Result<Vec<_>, _>>()?;
-    let rights = Rights::of(rights);
-    if !caller.principal.rights.cover(rights) {
-        return Err(Problem::forbidden("a key cannot have rights that its maker has not"));
-    }
     let mut ctx = caller.context();
     if let Some(tenant) = &new.tenant {
         let tenant = TenantId::parse(tenant)?;
@@ -124,16 +117,18 @@ pub(crate) async fn create(
         }
         ctx = caller.in_tenant(tenant);
     }
-    let mut key = NewApiKey::new(new.name, rights).environment(app.config.environment.clone());
+    let mut key = NewApiKey::new(new.name, Rights::of(rights)).environment(app.config.environment.clone());
     key.user = new.user;
     key.expires_at = new.expires_at;
     key.all_tenants = new.all_tenants;
-    let (key, secret) = if new.all_tenants {
-        caller.require_all()?;
-        app.service.operator(OperatorRight::assume()).create_key(&ctx, key).await?
-    } else {
-        app.service.create_key(&ctx, key).await?
+    let scope = match new.all_tenants {
+        true => {
+            caller.require_all()?;
+            Scope::All(OperatorRight::assume())
+        }
+        false => ctx.scope(),
     };
+    let (key, secret) = app.service.within(scope).create_key_as(&ctx, caller.principal.rights, key).await?;
     Ok((StatusCode::CREATED, Json(CreatedKey { key: key.into(), secret })))
 }
 
@@ -142,7 +137,7 @@ pub(crate) struct KeyName {
     id: String,
 }
 
-/// Ends an API key: here at once, on every node within 5 seconds.
+/// Revokes an API key: here at once, on every node within 5 seconds.
 #[utoipa::path(delete, path = "/keys/{id}", tag = "keys", params(("id" = String, Path)), responses((status = 204)))]
 pub(crate) async fn revoke(
     State(app): State<App>,
@@ -150,12 +145,9 @@ pub(crate) async fn revoke(
     Path(KeyName { id }): Path<KeyName>,
 ) -> Result<StatusCode, Problem> {
     let ctx = caller.context();
-    let revoked = match caller.operator() {
-        Some(right) => app.service.operator(right).revoke_key(&ctx, &id).await?,
-        None => app.service.revoke_key(&ctx, &id).await?,
-    };
+    let revoked = caller.within(&app).revoke_key(&ctx, &id).await?;
     match revoked {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(Problem::not_found("there is no such key, or it was revoked before")),
+        false => Err(Problem::not_found("there is no such key, or it is already revoked")),
     }
 }

@@ -7,8 +7,8 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::ask::{Ask, bare_shell};
 use super::pages;
+use super::request::{PageRequest, bare_shell};
 use super::views::problem;
 use crate::App;
 use crate::problem::RequestId;
@@ -16,16 +16,16 @@ use crate::problem::RequestId;
 /// Dresses the problems of a page whose asker is known.
 pub(crate) async fn dressed(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let ask = Ask::from_request_parts(&mut parts, &app).await;
+    let page = PageRequest::from_request_parts(&mut parts, &app).await;
     let (id, back) = (request_id(&parts.extensions), referrer(&parts.headers));
     let answer = next.run(Request::from_parts(parts, body)).await;
-    let (true, Ok(ask)) = (is_problem(&answer), ask) else { return answer };
+    let (true, Ok(page)) = (is_problem(&answer), page) else { return answer };
     let (status, message) = read(answer).await;
     // A page that cannot say what is paused still says what went wrong.
-    let pauses = ask.pauses().await.unwrap_or_default();
-    let back = back.filter(|back| ask.urls.is_own(back));
+    let pauses = page.pauses().await.unwrap_or_default();
+    let back = back.filter(|back| page.urls.is_own(back));
     let problem = problem::Problem { status: status.as_u16(), message, request: id, back };
-    (status, problem::page(&ask.shell(&pauses), &problem)).into_response()
+    (status, problem::page(&page.shell(&pauses), &problem)).into_response()
 }
 
 /// Dresses what goes wrong before a page knows its asker, for browsers: addresses that do not exist, rights that are
@@ -35,15 +35,16 @@ pub(crate) async fn for_people(State(app): State<App>, request: Request, next: N
     let path = request.uri().path().to_owned();
     let wants_page = app.config.dashboard && accepts_html(request.headers()) && !path.starts_with(&api);
     let (headers, id) = (request.headers().clone(), request_id(request.extensions()));
-    let is_login = request.method() == Method::POST && path == format!("{}/login", app.config.base_path);
+    let login = format!("{}/login", app.config.base_path);
+    let is_login = request.method() == Method::POST && path == login;
+    let is_link = request.method() == Method::GET && path.starts_with(&format!("{login}/"));
     let answer = next.run(request).await;
     if !wants_page || !is_problem(&answer) {
         return answer;
     }
     let (status, message) = read(answer).await;
-    if is_login {
-        let message =
-            if status == StatusCode::UNAUTHORIZED { "This key does not open anything.".to_owned() } else { message };
+    if is_login || is_link {
+        let message = if status == StatusCode::UNAUTHORIZED { "This key is not valid.".to_owned() } else { message };
         return (status, pages::login_page(&app, &headers, Some(message))).into_response();
     }
     let shell = bare_shell(&app, &headers);
@@ -81,7 +82,7 @@ async fn read(answer: Response) -> (StatusCode, String) {
     let status = answer.status();
     let body = to_bytes(answer.into_body(), PROBLEM_BYTES).await.unwrap_or_default();
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let detail = body["detail"].as_str().unwrap_or("the server could not carry this out");
+    let detail = body["detail"].as_str().unwrap_or("the server could not do this");
     let mut message = detail.to_owned();
     if let Some(first) = message.get_mut(..1) {
         first.make_ascii_uppercase();

@@ -1,14 +1,14 @@
 //! One request for a page: who asks, for which tenant, with which query, and how the answer looks around its content.
-//! Made from every request by axum; `pages` and `acts` get one each. Decides nothing about jobs.
+//! Made from every request by axum; `pages` and `actions` get one each. Decides nothing about jobs.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use windlass_core::store::{Pause, PauseTarget};
-use windlass_core::{JobFilter, JobId, Operator, Right, SecurityContext, TenantId};
+use windlass_core::{JobFilter, JobId, Right, SecurityContext, TenantId, Within};
 
-use super::did::Did;
+use super::notices::Notice;
 use super::shell::{May, Shell, Theme, Viewer};
 use super::urls::Urls;
 use crate::App;
@@ -17,7 +17,7 @@ use crate::problem::Problem;
 
 /// A request for a page.
 #[derive(Clone)]
-pub(crate) struct Ask {
+pub(crate) struct PageRequest {
     pub(crate) app: App,
     pub(crate) caller: Caller,
     pub(crate) urls: Urls,
@@ -57,7 +57,7 @@ impl Fields {
     /// A number that may be left out.
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Problem> {
         let read =
-            |text: &str| text.replace(',', "").parse().map_err(|_| Problem::invalid(name, "is not such a number"));
+            |text: &str| text.replace(',', "").parse().map_err(|_| Problem::invalid(name, "is not a valid number"));
         self.given(name).map(read).transpose()
     }
 
@@ -79,7 +79,7 @@ impl<S: Send + Sync> FromRequest<S> for Form {
             StatusCode::PAYLOAD_TOO_LARGE => {
                 Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the form is larger than the server accepts")
             }
-            _ => Problem::malformed("the form could not be read"),
+            _ => Problem::malformed("cannot read the form"),
         })?;
         match fields.len() > MAX_FIELDS {
             true => Err(Problem::malformed("the form has too many fields")),
@@ -88,16 +88,16 @@ impl<S: Send + Sync> FromRequest<S> for Form {
     }
 }
 
-impl FromRequestParts<App> for Ask {
+impl FromRequestParts<App> for PageRequest {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let caller = Caller::from_request_parts(parts, app).await?;
-        Ok(Ask::new(app, caller, parts))
+        Ok(PageRequest::new(app, caller, parts))
     }
 }
 
-impl Ask {
+impl PageRequest {
     fn new(app: &App, caller: Caller, parts: &Parts) -> Self {
         let urls = Urls::new(&app.config.base_path);
         let query = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
@@ -110,7 +110,7 @@ impl Ask {
         };
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
         let scheme = if app.config.secure_cookies() { "https" } else { "http" };
-        Ask {
+        PageRequest {
             theme: theme(&parts.headers),
             here: here(&urls, parts, &query),
             is_refresh: parts.headers.contains_key("windlass-refresh"),
@@ -128,9 +128,9 @@ impl Ask {
         self.caller.context()
     }
 
-    /// Acting on every tenant's jobs, where the asker may and looks at all of them.
-    pub(crate) fn operator(&self) -> Option<Operator> {
-        self.caller.operator().map(|right| self.app.service.operator(right))
+    /// The service within the scope of what the asker looks at.
+    pub(crate) fn within(&self) -> Within {
+        self.caller.within(&self.app)
     }
 
     /// What the asker may do here.
@@ -147,10 +147,7 @@ impl Ask {
 
     /// The pauses in force that may hold the jobs the asker sees.
     pub(crate) async fn pauses(&self) -> Result<Vec<Pause>, Problem> {
-        Ok(match self.operator() {
-            Some(operator) => operator.pauses().await?,
-            None => self.app.service.pauses(&self.context()).await?,
-        })
+        Ok(self.within().pauses().await?)
     }
 
     /// What goes around the page. The pause of everything is said on every page.
@@ -171,7 +168,7 @@ impl Ask {
                 has_session: matches!(principal.method, AuthMethod::Session | AuthMethod::Local),
             },
             here: self.here.clone(),
-            flash: Did::read(&self.query).map(|did| did.sentence(self.query.number("n").ok().flatten())),
+            flash: Notice::read(&self.query).map(|notice| notice.sentence(self.query.number("n").ok().flatten())),
             paused: pauses.iter().find(|pause| pause.target == PauseTarget::All).cloned(),
         }
     }
@@ -195,11 +192,11 @@ impl Ask {
     }
 
     /// Goes to a page and says there what was done.
-    pub(crate) fn done(&self, to: &str, did: Did, n: Option<u64>) -> Response {
+    pub(crate) fn done(&self, to: &str, notice: Notice, n: Option<u64>) -> Response {
         let to = if self.urls.is_own(to) { to.to_owned() } else { self.urls.path("/") };
         let mark = if to.contains('?') { '&' } else { '?' };
         let count = n.map(|n| format!("&n={n}")).unwrap_or_default();
-        see(&format!("{to}{mark}did={}{count}", did.code()))
+        see(&format!("{to}{mark}did={}{count}", notice.code()))
     }
 
     /// The page that a form came from, if it is one of ours.
