@@ -1,20 +1,30 @@
 //! Finds and opens the store a command works on: read-only where reading is enough, so that it works beside a process
-//! that holds the file. Called by every command. Never makes a file for a command that only looks or steers.
+//! that holds the file. Called by every command. Only `up`, `migrate` and `serve --migrate` create a file or a schema.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass::postgres::{PgOptions, PgStore};
-use windlass::sqlite::SqliteStore;
+use windlass::sqlite::{SqliteOptions, SqliteStore};
 use windlass::store::Store;
 use windlass::{Address, Builder, Encryption, EnvKeys, FileKeys, JobService, MemoryStore, Opener, SecurityContext};
 
 use crate::args::Global;
 use crate::error::{CliError, Result};
+use crate::output::Out;
 
 /// The directory that `up` makes, and the file in it.
 pub(crate) const DATA_DIR: &str = "./windlass-data";
 const DATA_FILE: &str = "windlass.db";
+
+/// The schema of a place, beside what this binary works with.
+pub(crate) struct Schema {
+    /// Its version; 0 means there is none yet.
+    pub(crate) found: i64,
+    pub(crate) wanted: i64,
+    /// How many files of functions differ from those of this binary, on PostgreSQL.
+    pub(crate) functions: usize,
+}
 
 /// Where jobs are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +57,7 @@ impl Place {
             Address::Memory => Ok(Place::Memory),
             Address::Sqlite(path) => Ok(Place::Sqlite(path)),
             Address::Postgres(url) => Ok(Place::Postgres(url)),
-            other => Err(CliError::invalid("db", format!("{other} is not for the command line"))),
+            other => Err(CliError::invalid("db", format!("the command line cannot use {other}"))),
         }
     }
 
@@ -70,19 +80,29 @@ impl Place {
         }
     }
 
-    /// The version of its schema and the version this binary works with. Changes nothing; 0 means there is none yet.
-    pub(crate) async fn schema_versions(&self) -> Result<(i64, i64)> {
+    /// How its schema compares with what this binary works with. Changes nothing.
+    pub(crate) async fn schema(&self) -> Result<Schema> {
         match self {
             Place::Sqlite(path) => {
                 let found = if path.exists() { windlass::sqlite::schema_version(path)? } else { 0 };
-                Ok((found, windlass::sqlite::SCHEMA_VERSION))
+                Ok(Schema { found, wanted: windlass::sqlite::SCHEMA_VERSION, functions: 0 })
             }
             Place::Postgres(url) => {
                 postgres_options(url)?;
                 let schema = PgStore::schema_status(url).await?;
-                Ok((schema.found.into(), schema.wanted.into()))
+                let (found, wanted) = (schema.found.into(), schema.wanted.into());
+                Ok(Schema { found, wanted, functions: schema.functions })
             }
             Place::Memory => Err(CliError::invalid("db", "memory: has no schema")),
+        }
+    }
+
+    /// Says what other users of this machine may do with it, before it is served.
+    pub(crate) fn warn_if_exposed(&self, out: &Out) {
+        let Place::Sqlite(path) = self else { return };
+        let found = windlass::sqlite::privacy(path);
+        if let Some(fix) = found.fix {
+            out.warn(format_args!("{}; {fix}", found.message));
         }
     }
 
@@ -97,19 +117,22 @@ impl Place {
         }
     }
 
-    /// Opens it for writing. Makes nothing; a server's schema is left to `windlass migrate`, because other processes
-    /// may run on it.
+    /// Opens it for writing. Creates nothing: a schema in the wrong database is hard to take back, and other processes
+    /// may run on an older one.
     pub(crate) async fn write(&self) -> Result<Arc<dyn Store>> {
         match self {
             Place::Sqlite(path) => {
                 check_exists(path)?;
-                Ok(Arc::new(SqliteStore::open(path)?))
+                let options = SqliteOptions { migrate: false, ..SqliteOptions::default() };
+                Ok(Arc::new(SqliteStore::open_with(path, options)?))
             }
             Place::Postgres(url) => {
                 let options = postgres_options(url)?.migrate(false);
                 Ok(Arc::new(PgStore::connect_with(options).await?))
             }
-            Place::Memory => Err(CliError::invalid("db", "memory: is gone with its process, so only `up` can use it")),
+            Place::Memory => {
+                Err(CliError::invalid("db", "memory: exists only in its own process, so only `up` can use it"))
+            }
         }
     }
 
@@ -118,8 +141,8 @@ impl Place {
         match self {
             Place::Sqlite(path) => {
                 if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                    std::fs::create_dir_all(parent).map_err(|error| {
-                        CliError::Failed(format!("cannot make the directory {}: {error}", parent.display()))
+                    create_private_directory(parent).map_err(|error| {
+                        CliError::Failed(format!("cannot create the directory {}: {error}", parent.display()))
                     })?;
                 }
                 Ok(Arc::new(SqliteStore::open(path)?))
@@ -130,17 +153,27 @@ impl Place {
     }
 }
 
+/// Creates a directory that only its owner may enter, and those it is in where they are missing.
+fn create_private_directory(path: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
 /// Reads the URL. One that cannot be read is wrong input, whatever a store calls it.
 fn postgres_options(url: &str) -> Result<PgOptions> {
     PgOptions::new(url).map_err(|error| CliError::invalid("db", error.to_string()))
 }
 
-fn check_exists(path: &Path) -> Result {
+/// Refuses a file that is not there, with what to do.
+pub(crate) fn check_exists(path: &Path) -> Result {
     if path.exists() {
         return Ok(());
     }
     Err(CliError::NotFound(format!(
-        "there is no database {}; start one with `windlass up`, or name another with --db",
+        "there is no database {}; create it with `windlass migrate`, try a demo with `windlass up`, or name another with --db",
         path.display()
     )))
 }
@@ -195,10 +228,14 @@ pub(crate) fn opener(global: &Global, store: &Arc<dyn Store>) -> Result<Opener> 
     Ok(Opener::new(store.clone(), encryption(global)?))
 }
 
-/// Who acts, for the audit log.
+/// Who acts, for the audit log: the user and the machine, `ann@build-7`.
 pub(crate) fn actor() -> String {
-    let name = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
-    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "operator".to_owned())
+    let first = |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()));
+    let user = first(&["USER", "LOGNAME", "USERNAME"]).unwrap_or_else(|| "operator".to_owned());
+    // As nodes name their machine.
+    let host = first(&["HOSTNAME"]).or_else(|| std::fs::read_to_string("/etc/hostname").ok());
+    let host = host.map(|host| host.trim().to_owned()).filter(|host| !host.is_empty());
+    format!("{user}@{}", host.as_deref().unwrap_or("localhost"))
 }
 
 /// The caller as one of the chosen tenant.

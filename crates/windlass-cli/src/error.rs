@@ -158,12 +158,12 @@ impl std::fmt::Display for CliError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             CliError::Service(error @ Error::Keys(KeyError::NotConfigured)) => {
-                write!(f, "{error}; give the keys with --key-file")
+                write!(f, "{error}; name the key file with --key-file")
             }
             CliError::Service(error @ Error::Sealed { source, .. }) => write!(f, "{error}: {source}"),
             CliError::Service(error) => write!(f, "{error}"),
             CliError::Problem(problem) => match problem.code.as_str() {
-                "unauthorized" => write!(f, "{problem}; give a key in WINDLASS_API_KEY or in a profile"),
+                "unauthorized" => write!(f, "{problem}; put an API key into WINDLASS_API_KEY or a profile"),
                 _ => write!(f, "{problem}"),
             },
             CliError::NotFound(message)
@@ -172,7 +172,7 @@ impl std::fmt::Display for CliError {
             | CliError::Usage(message)
             | CliError::Failed(message)
             | CliError::Some(_, message) => f.write_str(message),
-            CliError::BrokenPipe => f.write_str("nobody reads the output"),
+            CliError::BrokenPipe => f.write_str("the reader of the output has closed it"),
             CliError::Io(error) => write!(f, "{error}"),
         }
     }

@@ -8,6 +8,7 @@ mod beside;
 mod commands;
 mod connect;
 mod error;
+mod handlers;
 mod output;
 mod profile;
 mod secret;

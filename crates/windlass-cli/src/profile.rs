@@ -50,7 +50,7 @@ impl Profiles {
     /// Reads the file; one that is not there holds none.
     pub(crate) fn load(path: &Path) -> Result<Profiles> {
         let broken = |why: &dyn std::fmt::Display| {
-            CliError::invalid("profile", format!("the profiles in {} cannot be read: {why}", path.display()))
+            CliError::invalid("profile", format!("cannot read the profiles in {}: {why}", path.display()))
         };
         let found = match std::fs::metadata(path) {
             Ok(found) => found,
@@ -83,7 +83,7 @@ impl Profiles {
         self.profiles.get(name).ok_or_else(|| {
             let known = self.profiles.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let known = if known.is_empty() { "there are none".to_owned() } else { format!("there are {known}") };
-            CliError::NotFound(format!("no profile is called `{}`; {known}", name.escape_debug()))
+            CliError::NotFound(format!("there is no profile `{}`; {known}", name.escape_debug()))
         })
     }
 }
@@ -116,7 +116,7 @@ fn check_private(path: &Path, found: &std::fs::Metadata) -> Result {
         return Ok(());
     }
     let path = path.display();
-    Err(CliError::NotAllowed(format!("{path} holds keys and others may read it; run `chmod 600 {path}`")))
+    Err(CliError::NotAllowed(format!("{path} contains keys, but other users may read it; run `chmod 600 {path}`")))
 }
 
 #[cfg(not(unix))]
@@ -132,7 +132,9 @@ pub(crate) fn path(env: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf> {
         .or_else(|| within("XDG_CONFIG_HOME", "windlass/profiles.toml"))
         .or_else(|| within("HOME", ".config/windlass/profiles.toml"))
         .or_else(|| within("APPDATA", "windlass/profiles.toml"))
-        .ok_or_else(|| CliError::Failed("no home directory; say where profiles are kept in WINDLASS_CONFIG".to_owned()))
+        .ok_or_else(|| {
+            CliError::Failed("there is no home directory; set WINDLASS_CONFIG to the file for profiles".to_owned())
+        })
 }
 
 #[cfg(test)]

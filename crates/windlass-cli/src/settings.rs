@@ -18,6 +18,7 @@ pub(crate) fn complete(mut global: Global, env: &dyn Fn(&str) -> Option<String>,
     let layers = if global.profile.is_some() { [profile, env] } else { [env, profile] };
     for layer in layers {
         if global.db.is_none() && global.url.is_none() {
+            layer.check_one_place()?;
             (global.db, global.url) = (layer.db, layer.url);
         }
         if global.tenant.is_none() && !global.all_tenants {
@@ -42,18 +43,22 @@ struct Layer {
 impl Layer {
     fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Layer> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
-        let layer = Layer {
+        Ok(Layer {
             db: set("WINDLASS_DB"),
             url: set("WINDLASS_URL"),
             tenant: set("WINDLASS_TENANT").map(|text| TenantId::parse(&text)).transpose()?,
             api_key: set("WINDLASS_API_KEY").map(|text| Secret::new(text.trim().to_owned())),
             key_file: set("WINDLASS_KEY_FILE").map(PathBuf::from),
-        };
-        if layer.db.is_some() && layer.url.is_some() {
-            let message = "WINDLASS_URL and WINDLASS_DB are both set; unset one, or name the place with --url or --db";
+        })
+    }
+
+    /// Refuses two places: which one is meant is not guessed. Asked only of a source whose place is used.
+    fn check_one_place(&self) -> Result {
+        if self.db.is_some() && self.url.is_some() {
+            let message = "WINDLASS_URL and WINDLASS_DB are both set; unset one, or use --url or --db";
             return Err(CliError::Usage(message.to_owned()));
         }
-        Ok(layer)
+        Ok(())
     }
 
     fn from_profile(profile: &Profile) -> Result<Layer> {
@@ -122,6 +127,8 @@ mod tests {
     fn what_cannot_be_meant_is_refused() {
         let both = [("WINDLASS_URL", "https://env"), ("WINDLASS_DB", "sqlite:env.db")];
         assert_eq!(check(&[], &both, Profile::default()).expect_err("two places").code(), "usage");
+        let named = check(&["--db", "sqlite:flag.db"], &both, Profile::default()).expect("neither is used");
+        assert_eq!((named.db.as_deref(), named.url), (Some("sqlite:flag.db"), None));
         let tenant = check(&[], &[("WINDLASS_TENANT", "acme")], Profile::default());
         assert_eq!(tenant.expect_err("no UUID").field(), Some("tenant"));
     }

@@ -8,17 +8,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use serde_json::value::RawValue;
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 use windlass::store::{AuditEntry, AuditFilter, CancelReply, Counts, NodeRecord, Pause, PauseTarget, Store, Submitted};
 use windlass::{
     ApiKey, Bulk, BulkAction, BulkId, BulkOptions, BulkProgress, Edit, FailureGroup, HistoryEntry, JobFilter, JobId,
-    JobRecord, JobService, LogLine, NewApiKey, Operator, OperatorRight, Page, Payload, Preview, Quota, Scope,
-    SecurityContext, Status, SubmitOptions, TenantId, TenantUse, Timestamp, UsageRow, Webhook, explain,
+    JobRecord, JobService, LogLine, NewApiKey, OperatorRight, Page, Payload, Preview, Quota, Scope, SecurityContext,
+    Status, SubmitOptions, TenantId, TenantUse, Timestamp, UsageRow, Webhook, Within, explain,
 };
 
-use super::{Answers, Backend, Backlog, Event, Handler, Policy, View, Wanted, Why};
+use super::{Answers, Backend, Backlog, Condition, ENDED_OVER, Ended, Event, Handler, Policy, View, Wanted, Why};
 use crate::args::Global;
-use crate::connect::{Place, actor, caller, opener, start_service};
+use crate::connect::{Place, caller, opener, start_service};
 use crate::error::{CliError, Result};
 
 /// How often a watched job is looked at: soon enough for the eye, seldom enough for the store.
@@ -29,51 +29,44 @@ pub(super) struct Direct {
     global: Global,
     place: Place,
     store: OnceCell<Arc<dyn Store>>,
-    service: OnceCell<JobService>,
+    service: Mutex<Option<JobService>>,
 }
 
 impl Direct {
     pub(super) fn new(place: Place, global: Global) -> Direct {
-        Direct { global, place, store: OnceCell::new(), service: OnceCell::new() }
+        Direct { global, place, store: OnceCell::new(), service: Mutex::default() }
     }
 
     /// The store, for reading.
     async fn store(&self) -> Result<Arc<dyn Store>> {
-        if let Some(service) = self.service.get() {
+        if let Some(service) = &*self.service.lock().await {
             return Ok(service.store().clone());
         }
         self.store.get_or_try_init(|| self.place.read()).await.cloned()
     }
 
-    /// A service that submits and steers but runs nothing.
-    async fn service(&self) -> Result<&JobService> {
-        let start = async || {
-            let store = match &self.place {
-                // A server takes readers and writers alike; one set of connections is enough.
-                Place::Postgres(_) => self.store().await?,
-                place => place.write().await?,
-            };
-            start_service(&self.global, store).await
+    /// A service that submits and steers but runs nothing. It is a node of the cluster until `close`.
+    async fn service(&self) -> Result<JobService> {
+        let mut kept = self.service.lock().await;
+        if let Some(service) = &*kept {
+            return Ok(service.clone());
+        }
+        let store = match &self.place {
+            // A server takes readers and writers alike; one set of connections is enough.
+            Place::Postgres(_) => self.store.get_or_try_init(|| self.place.read()).await?.clone(),
+            place => place.write().await?,
         };
-        self.service.get_or_try_init(start).await
+        Ok(kept.insert(start_service(&self.global, store).await?).clone())
     }
 
-    /// The same, where the file may still have to be made.
-    async fn service_for_submit(&self) -> Result<&JobService> {
-        let start = async || start_service(&self.global, self.place.make().await?).await;
-        self.service.get_or_try_init(start).await
+    /// The service within the scope that was asked for.
+    async fn within(&self) -> Result<Within> {
+        Ok(self.service().await?.within(self.scope()))
     }
 
-    async fn operator(&self) -> Result<Operator> {
+    /// The service for the whole installation, whichever tenant was named.
+    async fn operator(&self) -> Result<Within> {
         Ok(self.service().await?.operator(OperatorRight::assume()))
-    }
-
-    /// The bulk actions of this process.
-    async fn bulks(&self) -> Result<Vec<BulkProgress>> {
-        Ok(match self.global.all_tenants {
-            true => self.operator().await?.bulks(),
-            false => self.service().await?.bulks(&caller(&self.global)),
-        })
     }
 
     fn scope(&self) -> Scope {
@@ -87,13 +80,9 @@ impl Direct {
     }
 
     /// The service, and the caller as one of the job's own tenant, which the scope must cover.
-    async fn caller_of(&self, id: JobId) -> Result<(&JobService, SecurityContext)> {
-        let service = self.service().await?;
-        if !self.global.all_tenants {
-            return Ok((service, caller(&self.global)));
-        }
-        let tenant = self.find(id).await?.tenant;
-        Ok((service, SecurityContext::new(tenant).with_user(actor())))
+    async fn caller_of(&self, id: JobId) -> Result<(JobService, SecurityContext)> {
+        let within = self.within().await?;
+        Ok((self.service().await?, within.caller_of(&caller(&self.global), id).await?))
     }
 }
 
@@ -108,28 +97,43 @@ impl Backend for Direct {
     }
 
     async fn close(&self) {
-        if let Some(service) = self.service.get() {
+        let service = self.service.lock().await.take();
+        if let Some(service) = service {
             service.shutdown().await;
         }
     }
 
     async fn submit(&self, handler: &str, input: Box<RawValue>, options: SubmitOptions) -> Result<Submitted> {
         if self.place == Place::Memory {
-            return Err(CliError::invalid("db", "memory: is gone with its process, and the job with it"));
+            return Err(CliError::invalid(
+                "db",
+                "memory: exists only in its own process; the job would be lost at once",
+            ));
         }
-        let service = self.service_for_submit().await?;
-        let ctx = caller(&self.global);
-        let submitted = service.submit_named(&ctx, handler, &*input, options).await?;
-        if !submitted.duplicate {
-            let detail = Some(format!("handler {handler}"));
-            service.audit(&ctx, "JOB_SUBMITTED", &submitted.id.to_string(), detail).await?;
+        Ok(self.service().await?.submit_by_hand(&caller(&self.global), handler, &*input, options).await?)
+    }
+
+    async fn submit_many(
+        &self,
+        handler: &str,
+        inputs: Vec<Box<RawValue>>,
+        options: SubmitOptions,
+    ) -> Result<Vec<Submitted>> {
+        if self.place == Place::Memory {
+            return Err(CliError::invalid(
+                "db",
+                "memory: exists only in its own process; the jobs would be lost at once",
+            ));
         }
-        Ok(submitted)
+        let service = self.service().await?;
+        let max = service.config().limits.payload_bytes;
+        let inputs = inputs.iter().map(|input| Payload::check("input", input.get(), max)).collect();
+        Ok(service.submit_many_by_hand(&caller(&self.global), handler, inputs, options).await?)
     }
 
     async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
         let store = self.store().await?;
-        let mut jobs = store.list(self.scope(), filter, page).await?;
+        let mut jobs = store.find(self.scope(), filter, page, None).await?.jobs;
         for job in &mut jobs {
             job.output = None;
         }
@@ -197,14 +201,7 @@ impl Backend for Direct {
 
     async fn retry(&self, id: JobId) -> Result<JobId> {
         let (service, ctx) = self.caller_of(id).await?;
-        match service.status(&ctx, id).await? {
-            Status::DeadLettered => service.replay(&ctx, id).await?,
-            Status::Retrying => service.run_now(&ctx, id).await?,
-            status => {
-                let message = format!("only retrying jobs and dead letters are retried, it is {status}");
-                return Err(windlass::Error::Conflict { job: id, message }.into());
-            }
-        }
+        service.retry(&ctx, id).await?;
         Ok(id)
     }
 
@@ -227,10 +224,7 @@ impl Backend for Direct {
     }
 
     async fn preview(&self, filter: &JobFilter, cap: usize) -> Result<Preview> {
-        Ok(match self.global.all_tenants {
-            true => self.operator().await?.preview(filter, cap).await?,
-            false => self.service().await?.preview(&caller(&self.global), filter, cap).await?,
-        })
+        Ok(self.within().await?.preview(filter, cap).await?)
     }
 
     async fn bulk(
@@ -243,38 +237,27 @@ impl Backend for Direct {
         // Never more than were confirmed, also if there are more by now.
         let options = options.clone().cap(options.cap.min(usize::try_from(confirmed).unwrap_or(usize::MAX)));
         let (ctx, action) = (caller(&self.global), action.clone());
-        let bulk: Bulk = match self.global.all_tenants {
-            true => self.operator().await?.bulk(&ctx, filter, action, options).await?,
-            false => self.service().await?.bulk(&ctx, filter, action, options).await?,
-        };
+        let bulk: Bulk = self.within().await?.bulk(&ctx, filter, action, options).await?;
         Ok(bulk.progress())
     }
 
     async fn bulk_progress(&self, id: BulkId) -> Result<BulkProgress> {
-        let found = self.bulks().await?.into_iter().find(|bulk| bulk.id == id);
+        let found = self.within().await?.bulk_progress(id).await?;
         found.ok_or_else(|| CliError::NotFound(format!("there is no bulk action {id}")))
     }
 
     async fn bulk_stop(&self, id: BulkId) -> Result {
-        match self.global.all_tenants {
-            true => self.operator().await?.bulk_stop(id),
-            false => self.service().await?.bulk_stop(&caller(&self.global), id),
-        };
+        self.within().await?.bulk_stop(id).await?;
         Ok(())
     }
 
     async fn failures(&self, filter: &JobFilter, limit: usize) -> Result<Vec<FailureGroup>> {
-        Ok(match self.global.all_tenants {
-            true => self.operator().await?.failures(filter, limit).await?,
-            false => self.service().await?.failures(&caller(&self.global), filter, limit).await?,
-        })
+        let store = self.store().await?;
+        Ok(opener(&self.global, &store)?.failures(&*store, self.scope(), filter, limit).await?)
     }
 
     async fn events(&self, wanted: Wanted) -> Result<Answers<Event>> {
-        let feed = match self.global.all_tenants {
-            true => self.operator().await?.feed(wanted.after).await?,
-            false => self.service().await?.feed(&caller(&self.global), wanted.after).await?,
-        };
+        let feed = self.within().await?.feed(wanted.after).await?;
         let events = feed.map(|fed| Event {
             sequence: fed.sequence,
             job: fed.event.job,
@@ -288,9 +271,11 @@ impl Backend for Direct {
     }
 
     async fn handlers(&self) -> Result<Vec<Handler>> {
-        let (nodes, pauses) = (self.nodes().await?, self.pauses().await?);
+        let (now, nodes, pauses) = (self.now().await?, self.nodes().await?, self.pauses().await?);
+        let lease = windlass::Config::default().lease;
+        let live = nodes.into_iter().filter(|node| now.since(node.heartbeat_at) <= lease);
         let mut counts = BTreeMap::<String, usize>::new();
-        for handler in nodes.into_iter().flat_map(|node| node.info.handlers) {
+        for handler in live.flat_map(|node| node.info.handlers) {
             *counts.entry(handler).or_default() += 1;
         }
         let paused = |handler: &str| {
@@ -300,19 +285,31 @@ impl Backend for Direct {
     }
 
     async fn backlog(&self) -> Result<Vec<Backlog>> {
-        let backlog = match self.global.all_tenants {
-            true => self.operator().await?.backlog().await?,
-            false => self.service().await?.backlog(&caller(&self.global)).await?,
-        };
+        let store = self.store().await?;
+        let backlog = opener(&self.global, &store)?.backlog(&*store, self.scope()).await?;
         let shape = |backlog: windlass::Backlog| Backlog {
             handler: backlog.handler,
             queue: backlog.queue,
             waiting: backlog.waiting,
             oldest_wait_ms: backlog.oldest_wait.as_millis() as u64,
+            blocked: backlog.blocked,
             running: backlog.running,
             per_second: backlog.per_second,
         };
         Ok(backlog.into_iter().map(shape).collect())
+    }
+
+    async fn ended(&self) -> Result<Vec<Ended>> {
+        let store = self.store().await?;
+        let now = store.now().await?;
+        let slices = store.activity(self.scope(), ENDED_OVER.resolution(), ENDED_OVER.from(now)).await?;
+        let points = windlass::activity::arrange(slices, &[], ENDED_OVER, now).points;
+        let shape = |point: &windlass::Point| Ended {
+            succeeded: point.succeeded,
+            canceled: point.canceled,
+            dead_lettered: point.dead_lettered,
+        };
+        Ok(points.iter().map(shape).collect())
     }
 
     async fn usage(&self, from: jiff::civil::Date, to: jiff::civil::Date) -> Result<Vec<UsageRow>> {
@@ -320,31 +317,24 @@ impl Backend for Direct {
     }
 
     async fn create_key(&self, new: NewApiKey) -> Result<(ApiKey, String)> {
-        let ctx = caller(&self.global);
-        // A key may be made before anything else is: the server that asks for it comes after.
-        let service = self.service_for_submit().await?;
-        Ok(match new.all_tenants {
-            true => service.operator(OperatorRight::assume()).create_key(&ctx, new).await?,
-            false => service.create_key(&ctx, new).await?,
-        })
+        Ok(self.operator().await?.create_key(&caller(&self.global), new).await?)
     }
 
     async fn api_keys(&self) -> Result<Vec<ApiKey>> {
-        Ok(match self.global.all_tenants {
-            true => self.operator().await?.api_keys().await?,
-            false => self.service().await?.api_keys(&caller(&self.global)).await?,
-        })
+        Ok(self.within().await?.api_keys().await?)
     }
 
     async fn revoke_key(&self, id: &str) -> Result<bool> {
         let ctx = caller(&self.global);
-        Ok(match self.global.all_tenants {
-            true => self.operator().await?.revoke_key(&ctx, id).await?,
-            false => self.service().await?.revoke_key(&ctx, id).await?,
-        })
+        Ok(self.within().await?.revoke_key(&ctx, id).await?)
     }
 
     async fn add_webhook(&self, url: &str, events: &[Status], handler: Option<&str>) -> Result<(Webhook, String)> {
+        // What the deliverer of `serve` and `up` would refuse is refused while it can still be corrected.
+        if let Err(blocked) = windlass_server::Egress::default().check(url) {
+            let message = format!("{blocked}; webhooks need https and a public address");
+            return Err(windlass::Error::from(windlass::InvalidInput::new("url", message)).into());
+        }
         let mut new = windlass::NewWebhook::new(url);
         if !events.is_empty() {
             new.events = events.to_vec();
@@ -354,30 +344,34 @@ impl Backend for Direct {
     }
 
     async fn webhooks(&self) -> Result<Vec<Webhook>> {
-        Ok(match self.global.all_tenants {
-            true => self.operator().await?.webhooks().await?,
-            false => self.service().await?.webhooks(&caller(&self.global)).await?,
-        })
+        Ok(self.within().await?.webhooks().await?)
+    }
+
+    async fn pause_webhook(&self, id: &str, paused: bool) -> Result<bool> {
+        let ctx = caller(&self.global);
+        Ok(self.within().await?.pause_webhook(&ctx, id, paused).await?)
     }
 
     async fn remove_webhook(&self, id: &str) -> Result<bool> {
         let ctx = caller(&self.global);
-        Ok(match self.global.all_tenants {
-            true => self.operator().await?.remove_webhook(&ctx, id).await?,
-            false => self.service().await?.remove_webhook(&ctx, id).await?,
-        })
+        Ok(self.within().await?.remove_webhook(&ctx, id).await?)
     }
 
     async fn counts(&self) -> Result<Counts> {
         Ok(self.store().await?.counts(self.scope()).await?)
     }
 
-    async fn pause(&self, target: &PauseTarget, reason: &str) -> Result {
-        Ok(self.service().await?.pause(&caller(&self.global), target, reason).await?)
+    async fn pause(&self, target: &PauseTarget, reason: &str, force: bool) -> Result {
+        let (operator, ctx) = (self.operator().await?, caller(&self.global));
+        match force {
+            true => operator.force_pause(&ctx, target, reason).await?,
+            false => operator.pause(&ctx, target, reason).await?,
+        }
+        Ok(())
     }
 
     async fn resume(&self, target: &PauseTarget) -> Result<bool> {
-        Ok(self.service().await?.resume(&caller(&self.global), target).await?)
+        Ok(self.operator().await?.resume(&caller(&self.global), target).await?)
     }
 
     async fn pauses(&self) -> Result<Vec<Pause>> {
@@ -386,6 +380,14 @@ impl Backend for Direct {
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>> {
         Ok(self.store().await?.nodes().await?)
+    }
+
+    async fn not_ready(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    async fn condition(&self) -> Result<Option<Condition>> {
+        Ok(None)
     }
 
     async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {

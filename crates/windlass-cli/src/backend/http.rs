@@ -21,7 +21,7 @@ use windlass::{
 };
 
 use super::sse::{Frame, Frames};
-use super::{Answers, Backend, Backlog, Event, Handler, Policy, View, Wanted, Why};
+use super::{Answers, Backend, Backlog, Condition, ENDED_OVER, Ended, Event, Handler, Policy, View, Wanted, Why};
 use crate::args::Global;
 use crate::error::{CliError, Problem, Result};
 
@@ -56,7 +56,7 @@ impl Http {
         let base = read_url(url)?;
         let mut headers = HeaderMap::new();
         if let Some(key) = &global.api_key {
-            let wrong = |_| CliError::invalid("api_key", "it has characters that no key has");
+            let wrong = |_| CliError::invalid("api_key", "the key contains characters that are not allowed in a key");
             let mut bearer = HeaderValue::try_from(format!("Bearer {}", key.reveal())).map_err(wrong)?;
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
@@ -67,7 +67,7 @@ impl Http {
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT)
             .build()
-            .map_err(|error| CliError::Failed(format!("cannot make an HTTP client: {error}")))?;
+            .map_err(|error| CliError::Failed(format!("cannot create an HTTP client: {error}")))?;
         Ok(Http { client, base, tenant: global.tenant, all_tenants: global.all_tenants, me: OnceCell::new() })
     }
 
@@ -83,7 +83,8 @@ impl Http {
         }
         let me = self.me().await?;
         if self.all_tenants && !me.all_tenants {
-            let message = format!("this key is of tenant {} alone; --all-tenants needs one of all", me.tenant);
+            let message =
+                format!("this key is for tenant {} only; --all-tenants needs a key for all tenants", me.tenant);
             return Err(CliError::NotAllowed(message));
         }
         Ok((!self.all_tenants && me.all_tenants).then_some(me.tenant))
@@ -94,6 +95,19 @@ impl Http {
         let mut url = self.base.clone();
         url.path_segments_mut().expect("http URLs have paths").pop_if_empty().extend(["api", "v1"]).extend(path);
         self.client.request(method, url).timeout(REQUEST)
+    }
+
+    /// A new link that logs in once.
+    pub(super) async fn login_link(&self) -> Result<String> {
+        #[derive(Deserialize)]
+        struct Link {
+            path: String,
+        }
+        let mut url = self.base.clone();
+        url.path_segments_mut().expect("http URLs have paths").pop_if_empty().extend(["login", "links"]);
+        let link: Link = self.answer(self.client.post(url).timeout(REQUEST)).await?;
+        // The path is whole, with the base path of the server: what comes before it is how the server is reached.
+        self.base.join(&link.path).map(String::from).map_err(|error| self.strange(format_args!("{error}")))
     }
 
     /// A request for the tenant that the options name.
@@ -175,11 +189,11 @@ impl Http {
     }
 
     fn strange(&self, what: impl std::fmt::Display) -> CliError {
-        CliError::Failed(format!("{} is no Windlass server or another version: {what}", self.describe()))
+        CliError::Failed(format!("{} is not a Windlass server, or has another version: {what}", self.describe()))
     }
 
     fn silent(&self) -> CliError {
-        CliError::Unavailable(format!("{} does not answer", self.describe()))
+        CliError::Unavailable(format!("{} does not respond", self.describe()))
     }
 
     /// Why nothing came back. The outermost text of the library names only the URL; the reason is at the end of its chain.
@@ -196,17 +210,17 @@ impl Http {
 }
 
 /// Reads the address of a server. What stands in it besides is not repeated: it may be a password.
-pub(super) fn read_url(text: &str) -> Result<Url> {
+pub(crate) fn read_url(text: &str) -> Result<Url> {
     let wrong = |message: &str| CliError::invalid("url", format!("{message}; write it like https://jobs.example.org"));
     let url = Url::parse(text).map_err(|_| wrong("not a URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(wrong("not the address of a server (databases are named with --db)"));
+        return Err(wrong("not an http or https URL (use --db for databases)"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("no user or password belongs here; the API key is in WINDLASS_API_KEY or a profile"));
+        return Err(wrong("a user or password is not allowed; put the API key into WINDLASS_API_KEY or a profile"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(wrong("nothing may follow the path"));
+        return Err(wrong("a query or fragment is not allowed"));
     }
     Ok(url)
 }
@@ -268,7 +282,7 @@ struct Id {
 }
 
 #[derive(Deserialize)]
-struct Ended {
+struct EndedJob {
     #[serde(default)]
     output: Option<Payload>,
 }
@@ -301,6 +315,27 @@ impl Backend for Http {
         self.answer(self.ask(Method::POST, &["jobs"]).await?.json(&body)).await
     }
 
+    async fn submit_many(
+        &self,
+        handler: &str,
+        inputs: Vec<Box<RawValue>>,
+        options: SubmitOptions,
+    ) -> Result<Vec<Submitted>> {
+        #[derive(serde::Serialize)]
+        struct Body<'a> {
+            handler: &'a str,
+            inputs: &'a [Box<RawValue>],
+            options: Value,
+        }
+        #[derive(serde::Deserialize)]
+        struct Stored {
+            jobs: Vec<Submitted>,
+        }
+        let body = Body { handler, inputs: &inputs, options: options_json(&options) };
+        let stored: Stored = self.answer(self.ask(Method::POST, &["jobs", "batch"]).await?.json(&body)).await?;
+        Ok(stored.jobs)
+    }
+
     async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>> {
         let mut query = vec![("limit", page.limit.to_string()), ("offset", page.offset.to_string())];
         query.extend(page.before.map(|id| ("before", id.to_string())));
@@ -312,7 +347,7 @@ impl Backend for Http {
         let id = id.to_string();
         let mut job: JobRecord = self.get(&["jobs", &id]).await?;
         if job.status == Status::Succeeded {
-            job.output = self.get::<Ended>(&["jobs", &id, "result"]).await?.output;
+            job.output = self.get::<EndedJob>(&["jobs", &id, "result"]).await?.output;
         }
         Ok(job)
     }
@@ -450,7 +485,7 @@ impl Backend for Http {
             bulks: Vec<BulkProgress>,
         }
         let found = self.get::<Answer>(&["bulks"]).await?.bulks.into_iter().find(|bulk| bulk.id == id);
-        found.ok_or_else(|| CliError::NotFound(format!("the server knows nothing of bulk action {id} any more")))
+        found.ok_or_else(|| CliError::NotFound(format!("the server no longer knows bulk action {id}")))
     }
 
     async fn bulk_stop(&self, id: BulkId) -> Result {
@@ -491,6 +526,15 @@ impl Backend for Http {
             backlog: Vec<Backlog>,
         }
         Ok(self.get::<Answer>(&["backlog"]).await?.backlog)
+    }
+
+    async fn ended(&self) -> Result<Vec<Ended>> {
+        #[derive(Deserialize)]
+        struct Answer {
+            points: Vec<Ended>,
+        }
+        let request = self.ask(Method::GET, &["activity"]).await?.query(&[("span", ENDED_OVER.as_str())]);
+        Ok(self.answer::<Answer>(request).await?.points)
     }
 
     async fn usage(&self, from: jiff::civil::Date, to: jiff::civil::Date) -> Result<Vec<UsageRow>> {
@@ -556,6 +600,12 @@ impl Backend for Http {
         Ok(self.get::<Answer>(&["webhooks"]).await?.webhooks)
     }
 
+    async fn pause_webhook(&self, id: &str, paused: bool) -> Result<bool> {
+        let act = if paused { "pause" } else { "resume" };
+        let request = self.ask(Method::POST, &["webhooks", id, act]).await?;
+        found(self.send(request).await.map(drop))
+    }
+
     async fn remove_webhook(&self, id: &str) -> Result<bool> {
         found(self.delete(&["webhooks", id]).await)
     }
@@ -569,8 +619,9 @@ impl Backend for Http {
         Ok(counts)
     }
 
-    async fn pause(&self, target: &PauseTarget, reason: &str) -> Result {
-        self.put(Method::POST, &["pauses"], &json!({ "target": target.name(), "reason": reason })).await
+    async fn pause(&self, target: &PauseTarget, reason: &str, force: bool) -> Result {
+        let body = json!({ "target": target.name(), "reason": reason, "force": force });
+        self.put(Method::POST, &["pauses"], &body).await
     }
 
     async fn resume(&self, target: &PauseTarget) -> Result<bool> {
@@ -622,6 +673,24 @@ impl Backend for Http {
             heartbeat_at,
         };
         Ok(self.get::<Answer>(&["nodes"]).await?.nodes.into_iter().map(record).collect())
+    }
+
+    async fn not_ready(&self) -> Result<Option<String>> {
+        let mut url = self.base.clone();
+        url.path_segments_mut().expect("http URLs have paths").pop_if_empty().push("readyz");
+        let answer = self.client.get(url).timeout(REQUEST).send().await.map_err(|error| self.unreached(&error))?;
+        if answer.status().is_success() {
+            return Ok(None);
+        }
+        let status = answer.status();
+        let text = answer.text().await.unwrap_or_default();
+        // A probe of ours says why in a line; a proxy may say anything.
+        let why: String = text.lines().next().unwrap_or_default().chars().take(MOST_SHOWN).collect();
+        Ok(Some(if why.is_empty() { status.to_string() } else { why }))
+    }
+
+    async fn condition(&self) -> Result<Option<Condition>> {
+        self.get(&["health"]).await.map(Some)
     }
 
     async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
@@ -738,7 +807,7 @@ impl Following {
                 self.frames.insert(self.http.frames(&["events"], &query, self.wanted.after).await?)
             }
         };
-        let ended = || CliError::Unavailable("the server has ended the events".to_owned());
+        let ended = || CliError::Unavailable("the server has closed the event stream".to_owned());
         frames.next().await?.ok_or_else(ended)
     }
 }
@@ -759,7 +828,9 @@ impl Watching {
         }
         while !self.view.status.is_terminal() {
             let Some(frame) = self.frames.next().await? else {
-                return Err(CliError::Unavailable("the server stopped telling of the job; it goes on".to_owned()));
+                return Err(CliError::Unavailable(
+                    "the server closed the event stream of the job; the job continues".to_owned(),
+                ));
             };
             let before = self.view.clone();
             self.take(frame).await?;
@@ -789,10 +860,9 @@ impl Watching {
     async fn output(&mut self) -> Result<Option<Payload>> {
         let Some(request) = self.result.try_clone() else { return Ok(None) };
         let response = request.send().await.and_then(Response::error_for_status);
-        let response =
-            response.map_err(|error| CliError::Unavailable(format!("the result cannot be read: {error}")))?;
-        let ended = response.json::<Ended>().await;
-        Ok(ended.map_err(|error| CliError::Failed(format!("the result cannot be read: {error}")))?.output)
+        let response = response.map_err(|error| CliError::Unavailable(format!("cannot read the result: {error}")))?;
+        let ended = response.json::<EndedJob>().await;
+        Ok(ended.map_err(|error| CliError::Failed(format!("cannot read the result: {error}")))?.output)
     }
 }
 

@@ -24,7 +24,8 @@ use crate::beside::{self, Beside};
 use crate::connect::Place;
 use crate::error::{CliError, Result};
 
-pub(crate) use shapes::{Backlog, Event, Handler, Policy, View, Wanted, Why};
+pub(crate) use http::read_url;
+pub(crate) use shapes::{Backlog, Condition, ENDED_OVER, Ended, Event, Handler, Loop, Policy, View, Wanted, Why};
 pub(crate) use sse::Frames;
 
 /// Answers that come one after the other.
@@ -39,13 +40,22 @@ pub(crate) trait Backend: Send + Sync {
     /// The time there.
     async fn now(&self) -> Result<Timestamp>;
 
-    /// Ends well: leaves the cluster, where something was started. Called once, whatever the command came to.
+    /// Leaves the cluster, where something was started. Called when a command has ended, whatever it came to, and in between
+    /// by one that lasts: what is asked for afterwards starts anew.
     async fn close(&self);
 
     // ---- jobs
 
     /// Stores a job, and says so in the audit log.
     async fn submit(&self, handler: &str, input: Box<RawValue>, options: SubmitOptions) -> Result<Submitted>;
+
+    /// Stores one job for each input, all or none, in their order, and says so in the audit log.
+    async fn submit_many(
+        &self,
+        handler: &str,
+        inputs: Vec<Box<RawValue>>,
+        options: SubmitOptions,
+    ) -> Result<Vec<Submitted>>;
 
     /// Jobs that pass the filter, newest first, without what they returned.
     async fn list(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRecord>>;
@@ -120,6 +130,9 @@ pub(crate) trait Backend: Send + Sync {
     /// What waits for each handler.
     async fn backlog(&self) -> Result<Vec<Backlog>>;
 
+    /// How many jobs ended lately, step by step, oldest first. The last step is not over.
+    async fn ended(&self) -> Result<Vec<Ended>>;
+
     /// What jobs have cost, by tenant, handler and day; both days included.
     async fn usage(&self, from: jiff::civil::Date, to: jiff::civil::Date) -> Result<Vec<UsageRow>>;
 
@@ -129,7 +142,7 @@ pub(crate) trait Backend: Send + Sync {
     /// The API keys, without their secrets.
     async fn api_keys(&self) -> Result<Vec<ApiKey>>;
 
-    /// Ends an API key; false if there is none such.
+    /// Ends an API key; returns false if it does not exist.
     async fn revoke_key(&self, id: &str) -> Result<bool>;
 
     /// Adds a webhook; answers with the secret that signs its calls.
@@ -138,14 +151,17 @@ pub(crate) trait Backend: Send + Sync {
     /// The webhooks, without their secrets.
     async fn webhooks(&self) -> Result<Vec<Webhook>>;
 
-    /// Removes a webhook; false if there is none such.
+    /// Pauses a webhook or resumes it; returns false if it does not exist.
+    async fn pause_webhook(&self, id: &str, paused: bool) -> Result<bool>;
+
+    /// Removes a webhook; returns false if it does not exist.
     async fn remove_webhook(&self, id: &str) -> Result<bool>;
 
     /// How many jobs are in each status.
     async fn counts(&self) -> Result<Counts>;
 
-    /// Stops starting jobs of a target.
-    async fn pause(&self, target: &PauseTarget, reason: &str) -> Result;
+    /// Stops starting jobs of a target; of a handler that nobody knows only by force.
+    async fn pause(&self, target: &PauseTarget, reason: &str, force: bool) -> Result;
 
     /// Ends a pause; false if there was none.
     async fn resume(&self, target: &PauseTarget) -> Result<bool>;
@@ -155,6 +171,12 @@ pub(crate) trait Backend: Send + Sync {
 
     /// The registered processes.
     async fn nodes(&self) -> Result<Vec<NodeRecord>>;
+
+    /// Why the process that answers should not be sent work, by its own probe; nothing if it should, or if none answers.
+    async fn not_ready(&self) -> Result<Option<String>>;
+
+    /// How the process that answers is; nothing where a database is looked at itself.
+    async fn condition(&self) -> Result<Option<Condition>>;
 
     /// The audit log, newest first.
     async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEntry>>;
@@ -176,13 +198,40 @@ pub(crate) fn open(global: &Global) -> Result<Arc<dyn Backend>> {
         return Ok(Arc::new(http::Http::new(url, global)?));
     }
     let place = Place::of(global)?;
-    if let Place::Sqlite(path) = &place
-        && let Some(Beside { url, api_key, .. }) = beside::find(path)
-    {
-        let global = Global { api_key: Some(api_key), ..global.clone() };
-        return Ok(Arc::new(http::Http::new(&url, &global)?));
+    Ok(match serving(&place, global)? {
+        Some(server) => server,
+        None => on(&place, global),
+    })
+}
+
+/// The server that holds a SQLite file, if one does.
+pub(crate) fn serving(place: &Place, global: &Global) -> Result<Option<Arc<dyn Backend>>> {
+    let Place::Sqlite(path) = place else { return Ok(None) };
+    let Some(Beside { url, api_key, .. }) = beside::find(path) else { return Ok(None) };
+    let global = Global { api_key: Some(api_key), ..global.clone() };
+    Ok(Some(Arc::new(http::Http::new(&url, &global)?)))
+}
+
+/// A new login link of the server that the options name, or of the one that holds the SQLite file.
+pub(crate) async fn login_link(global: &Global) -> Result<String> {
+    if let Some(url) = &global.url {
+        return http::Http::new(url, global)?.login_link().await;
     }
-    Ok(on(&place, global))
+    let place = Place::of(global)?;
+    let Place::Sqlite(path) = &place else {
+        let message = "name the server with --url, with a key that has every right in WINDLASS_API_KEY: a PostgreSQL database does not know its servers";
+        return Err(CliError::Usage(message.to_owned()));
+    };
+    match beside::find(path) {
+        Some(Beside { url, api_key, .. }) => {
+            http::Http::new(&url, &Global { api_key: Some(api_key), ..global.clone() })?.login_link().await
+        }
+        None => {
+            let message =
+                format!("no process serves {}; start one with `windlass up` or `windlass serve`", place.describe());
+            Err(CliError::NotFound(message))
+        }
+    }
 }
 
 /// A database, whoever else has it.

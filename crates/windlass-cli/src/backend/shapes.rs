@@ -112,6 +112,40 @@ pub(crate) struct Handler {
     pub(crate) paused: bool,
 }
 
+/// How many jobs ended in one step of [`ENDED_OVER`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Ended {
+    pub(crate) succeeded: u64,
+    pub(crate) canceled: u64,
+    pub(crate) dead_lettered: u64,
+}
+
+/// How far back those steps go.
+pub(crate) const ENDED_OVER: windlass::Span = windlass::Span::Minutes5;
+
+/// How the process behind a place is.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub(crate) struct Condition {
+    /// Its loops that have panicked.
+    pub(crate) loops: Vec<Loop>,
+    /// Why it should not be sent work.
+    pub(crate) troubles: Vec<String>,
+}
+
+/// A loop of a process.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Loop {
+    /// What it does.
+    pub(crate) name: String,
+    /// How often it has panicked.
+    pub(crate) panics: u64,
+    /// Whether it does not run properly again.
+    pub(crate) down: bool,
+    /// What the last panic said.
+    #[serde(default)]
+    pub(crate) message: Option<String>,
+}
+
 /// What waits and runs of one handler.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Backlog {
@@ -125,6 +159,9 @@ pub(crate) struct Backlog {
     pub(crate) waiting: u64,
     /// About how long the oldest of them has waited.
     pub(crate) oldest_wait_ms: u64,
+    /// About how many are behind a pause or an earlier job of their key.
+    #[serde(default)]
+    pub(crate) blocked: u64,
     /// How many run.
     pub(crate) running: u64,
     /// How many attempts ended per second, lately.

@@ -36,11 +36,13 @@ impl Frames {
                 return Ok(Some(frame));
             }
             if self.parser.pending() > MOST_BYTES {
-                return Err(CliError::Failed("the server sent an event that has no end".to_owned()));
+                return Err(CliError::Failed("the server sent an event without an end".to_owned()));
             }
             match self.bytes.next().await {
                 Some(Ok(bytes)) => self.parser.feed(&bytes),
-                Some(Err(error)) => return Err(CliError::Unavailable(format!("the server is gone: {error}"))),
+                Some(Err(error)) => {
+                    return Err(CliError::Unavailable(format!("the connection to the server was lost: {error}")));
+                }
                 None => return Ok(None),
             }
         }

@@ -18,6 +18,9 @@ pub(crate) enum Figure {
     RawJobsPerSecond,
     RawP50,
     RatioToRaw,
+    RatioSpread,
+    Other,
+    RatioToOther,
     BaselineJobsPerSecond,
     RatioToBaseline,
     BaselineP50,
@@ -56,11 +59,14 @@ pub(crate) enum Figure {
 
 impl Figure {
     /// Every figure, in the order of the table.
-    pub(crate) const ALL: [Figure; 38] = [
+    pub(crate) const ALL: [Figure; 41] = [
         Figure::JobsPerSecond,
         Figure::RawJobsPerSecond,
         Figure::RawP50,
         Figure::RatioToRaw,
+        Figure::RatioSpread,
+        Figure::Other,
+        Figure::RatioToOther,
         Figure::BaselineJobsPerSecond,
         Figure::RatioToBaseline,
         Figure::BaselineP50,
@@ -103,7 +109,10 @@ impl Figure {
             Figure::JobsPerSecond => ("jobs_per_second", "jobs/s", 0),
             Figure::RawJobsPerSecond => ("raw_jobs_per_second", "raw statements, jobs/s", 0),
             Figure::RawP50 => ("raw_p50_ms", "raw INSERT p50, ms", 3),
-            Figure::RatioToRaw => ("ratio_to_raw", "ratio to raw", 2),
+            Figure::RatioToRaw => ("ratio_to_raw", "ratio to raw", 3),
+            Figure::RatioSpread => ("ratio_spread", "spread of that ratio, ±", 3),
+            Figure::Other => ("other_build", "the other build, same figure", 2),
+            Figure::RatioToOther => ("ratio_to_other_build", "ratio to the other build", 3),
             Figure::BaselineJobsPerSecond => ("baseline_jobs_per_second", "without stress, jobs/s", 0),
             Figure::RatioToBaseline => ("ratio_to_baseline", "ratio to without", 2),
             Figure::BaselineP50 => ("baseline_p50_ms", "without stress, wait p50, ms", 3),
@@ -124,7 +133,7 @@ impl Figure {
             Figure::ReadP95 => ("read_p95_ms", "status read p95, ms", 3),
             Figure::ReadP99 => ("read_p99_ms", "status read p99, ms", 3),
             Figure::ReadMax => ("read_max_ms", "status read max, ms", 3),
-            Figure::Watchers => ("watchers", "watchers that heard", 0),
+            Figure::Watchers => ("watchers", "watchers with events", 0),
             Figure::Errors => ("errors", "requests that failed", 0),
             Figure::CpuPerJob => ("cpu_us_per_job", "CPU per job, µs", 1),
             Figure::ServerCpuPerJob => ("server_cpu_us_per_job", "server CPU per job, µs", 1),
@@ -137,12 +146,35 @@ impl Figure {
             Figure::MemoryBefore => ("baseline_memory_bytes", "memory without, bytes", 0),
             Figure::Memory => ("memory_bytes", "memory, bytes", 0),
             Figure::StartMs => ("start_ms", "start, ms", 1),
-            Figure::OtherCpu => ("other_cpu_ratio", "machine busy with other things", 2),
+            Figure::OtherCpu => ("other_cpu_ratio", "machine busy with other work", 2),
         }
     }
 
-    fn key(self) -> &'static str {
+    pub(crate) fn key(self) -> &'static str {
         self.about().0
+    }
+
+    /// Whether more of it is better; not asked of ratios, which go as what they compare.
+    fn is_rate(self) -> bool {
+        matches!(self, Figure::JobsPerSecond | Figure::ReadsPerSecond)
+    }
+}
+
+/// Which way a ratio is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Better {
+    Higher,
+    Lower,
+}
+
+impl Better {
+    /// As it stands beside a ratio in the table.
+    fn arrow(self) -> &'static str {
+        match self {
+            Better::Higher => "↑",
+            Better::Lower => "↓",
+        }
     }
 }
 
@@ -211,6 +243,15 @@ impl Figures {
     }
 }
 
+impl Figures {
+    /// How far the ratios of single turns lie from their median: half of them at most this far.
+    pub(crate) fn spread(runs: &[Figures], figure: Figure) -> Option<f64> {
+        let values: Vec<f64> = runs.iter().filter_map(|run| run.get(figure)).collect();
+        let middle = median(values.clone())?;
+        median(values.into_iter().map(|value| (value - middle).abs()).collect())
+    }
+}
+
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -254,6 +295,20 @@ pub(crate) struct Window {
 }
 
 impl Report {
+    /// Which way its ratio is good: a ratio of rates when it is high, one of times or costs when it is low.
+    fn better(&self, ratio: Figure) -> Option<Better> {
+        let has = |figure| self.figures.has(figure);
+        let is_high_good = match ratio {
+            Figure::RatioToRaw => !has(Figure::RawP50),
+            // The figure that was compared is the only other one.
+            Figure::RatioToOther => Figure::ALL.into_iter().any(|figure| figure.is_rate() && has(figure)),
+            Figure::RatioToBaseline | Figure::WorstSecond => true,
+            Figure::P99RatioToBaseline => false,
+            _ => return None,
+        };
+        has(ratio).then_some(if is_high_good { Better::Higher } else { Better::Lower })
+    }
+
     /// For scripts. Every key is always there; what is not known is null.
     fn json(&self) -> Value {
         let mut object = Map::new();
@@ -263,6 +318,8 @@ impl Report {
         for figure in Figure::ALL {
             object.insert(figure.key().into(), json!(self.figures.get(figure)));
         }
+        let better = |figure: Figure| Some((figure.key().to_owned(), json!(self.better(figure)?)));
+        object.insert("better".into(), Value::Object(Figure::ALL.into_iter().filter_map(better).collect()));
         object.insert("goal".into(), json!(self.goal.map(|(goal, _)| goal)));
         object.insert("passed".into(), json!(self.goal.map(|(_, passed)| passed)));
         object.insert("windows".into(), json!(self.windows));
@@ -291,7 +348,10 @@ pub(crate) fn print(reports: &[Report], out: &Out) -> Result {
             table.add_row(texts(words, &|report| match report.figures.0.get(&figure) {
                 None => String::new(),
                 Some(None) => "–".to_owned(),
-                Some(Some(value)) => with_separators(*value, digits),
+                Some(Some(value)) => match report.better(figure) {
+                    Some(better) => format!("{} {}", with_separators(*value, digits), better.arrow()),
+                    None => with_separators(*value, digits),
+                },
             }));
         }
     }
@@ -303,6 +363,9 @@ pub(crate) fn print(reports: &[Report], out: &Out) -> Result {
         }));
     }
     out.print_table(table, 0)?;
+    if reports.iter().any(|report| Figure::ALL.into_iter().any(|figure| report.better(figure).is_some())) {
+        out.say("ratios: ↑ higher is better, ↓ lower is better");
+    }
     for report in reports {
         if let Some((goal, _)) = report.goal {
             out.say(format_args!("{}: passes if {goal}", report.scenario));
@@ -353,6 +416,22 @@ mod tests {
     }
 
     #[test]
+    fn one_turn_that_was_disturbed_changes_neither_the_ratio_nor_its_spread() {
+        let turn = |ours: f64, raw: f64| {
+            let mut figures = Figures::default();
+            figures.set(Figure::JobsPerSecond, ours);
+            figures.set(Figure::RawJobsPerSecond, raw);
+            figures.ratio(Figure::RatioToRaw, Figure::JobsPerSecond, Figure::RawJobsPerSecond);
+            figures
+        };
+        // The machine halves its pace for two turns, which both sides feel, and once for one side alone.
+        let turns = [turn(50.0, 100.0), turn(26.0, 50.0), turn(24.0, 50.0), turn(51.0, 100.0), turn(20.0, 100.0)];
+        assert_eq!(Figures::median(&turns).get(Figure::RatioToRaw), Some(0.5));
+        assert_eq!(Figures::spread(&turns, Figure::RatioToRaw).map(|spread| (spread * 100.0).round()), Some(2.0));
+        assert_eq!(Figures::spread(&turns, Figure::P50), None, "nothing was measured");
+    }
+
+    #[test]
     fn every_key_is_in_the_report_and_is_there_once() {
         let report = Report {
             scenario: "submit",
@@ -366,6 +445,27 @@ mod tests {
         let keys: std::collections::BTreeSet<&str> = Figure::ALL.iter().map(|figure| figure.key()).collect();
         assert_eq!(keys.len(), Figure::ALL.len());
         assert!(keys.iter().all(|key| json.get(key) == Some(&Value::Null)), "{json}");
+    }
+
+    #[test]
+    fn each_ratio_says_which_way_is_better() {
+        let check = |set: &[Figure], ratio: Figure, expected: &str| {
+            let mut figures = Figures::default();
+            set.iter().chain([&ratio]).for_each(|figure| figures.set(*figure, 1.0));
+            let (scenario, store) = ("submit", "postgres");
+            let report = Report { scenario, store, jobs: 1, figures, goal: None, windows: Vec::new() };
+            assert_eq!(report.json()["better"], json!({ ratio.key(): expected }), "{set:?}");
+        };
+        check(&[Figure::JobsPerSecond, Figure::RawJobsPerSecond], Figure::RatioToRaw, "higher");
+        check(&[Figure::P50, Figure::RawP50], Figure::RatioToRaw, "lower");
+        check(&[Figure::JobsPerSecond, Figure::Other], Figure::RatioToOther, "higher");
+        for cost in
+            [Figure::P50, Figure::P99, Figure::QueriesPerSecond, Figure::CpuPerSecond, Figure::Memory, Figure::StartMs]
+        {
+            check(&[cost, Figure::Other], Figure::RatioToOther, "lower");
+        }
+        check(&[Figure::JobsPerSecond], Figure::RatioToBaseline, "higher");
+        check(&[Figure::P99], Figure::P99RatioToBaseline, "lower");
     }
 
     #[test]

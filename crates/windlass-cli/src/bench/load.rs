@@ -165,7 +165,9 @@ impl Meter {
             let waited = tokio::time::timeout(STALLED, self.reached.notified()).await;
             let now = self.started.load(Ordering::Acquire);
             if waited.is_err() && now == before {
-                return Err(CliError::Failed(format!("no job has started for {STALLED:?}; {now} of {jobs} had")));
+                return Err(CliError::Failed(format!(
+                    "no job has started for {STALLED:?}; {now} of {jobs} had started"
+                )));
             }
             before = now;
         }

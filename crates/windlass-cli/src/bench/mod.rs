@@ -2,6 +2,7 @@
 //! `commands::run`. Each scenario runs in a throwaway place and through the public API; only `raw`, `probe` and the
 //! stress itself speak SQL.
 
+mod against;
 mod figures;
 mod http;
 mod load;
@@ -30,13 +31,29 @@ use crate::output::Out;
 pub(crate) use crate::bench::node::run as run_node;
 pub(crate) use crate::bench::place::Target;
 
+/// Names the store where the command line does not: a URL with a password belongs in no command line.
+pub(crate) const STORE_VARIABLE: &str = "WINDLASS_BENCH_STORE";
+
+/// The store to measure: as the command line says, else the variable, else memory.
+fn target(args: &BenchArgs) -> Result<Target> {
+    if let Some(store) = &args.store {
+        return Ok(store.clone());
+    }
+    match std::env::var(STORE_VARIABLE).ok().filter(|store| !store.is_empty()) {
+        Some(store) => Target::parse(&store).map_err(|message| CliError::invalid("store", message)),
+        None => Ok(Target::Memory),
+    }
+}
+
 /// Measures what was asked for and prints it. Fails if a pass line is missed.
 pub(crate) async fn run(global: &Global, args: &BenchArgs, out: &Out) -> Result {
-    let benches: Vec<Bench> = args.scenarios.iter().map(|scenario| Bench::new(global, args, *scenario)).collect();
+    let target = target(args)?;
+    let bench = |scenario: &Scenario| Bench::new(global, args, target.clone(), *scenario);
+    let benches: Vec<Bench> = args.scenarios.iter().map(bench).collect();
     benches.iter().try_for_each(Bench::check)?;
     // Dropping what runs removes what it has made.
     let reports = tokio::select! {
-        reports = measure(&benches) => reports?,
+        reports = measure(&benches, args) => reports?,
         () = crate::up::asked_to_stop() => return Err(CliError::Failed("stopped; nothing is left behind".to_owned())),
     };
     figures::print(&reports, out)?;
@@ -48,10 +65,13 @@ pub(crate) async fn run(global: &Global, args: &BenchArgs, out: &Out) -> Result 
     Err(CliError::Failed(format!("the pass line was missed: {}", missed.join(", "))))
 }
 
-async fn measure(benches: &[Bench]) -> Result<Vec<Report>> {
+async fn measure(benches: &[Bench], args: &BenchArgs) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
     for bench in benches {
-        reports.push(bench.report().await?);
+        reports.push(match &args.against {
+            Some(other) => against::report(bench, args, other).await?,
+            None => bench.report().await?,
+        });
     }
     Ok(reports)
 }
@@ -93,11 +113,11 @@ impl Outcome {
 }
 
 impl Bench {
-    fn new(global: &Global, args: &BenchArgs, scenario: Scenario) -> Bench {
+    fn new(global: &Global, args: &BenchArgs, target: Target, scenario: Scenario) -> Bench {
         let usual = scenario.usual(args.full);
         Bench {
             scenario,
-            target: args.store.clone(),
+            target,
             jobs: args.jobs.unwrap_or(usual.jobs),
             submitters: args.submitters.unwrap_or(usual.submitters),
             workers: args.workers,
@@ -118,23 +138,21 @@ impl Bench {
             return Ok(());
         }
         if !matches!(self.target, Target::Postgres(_)) {
-            return Err(CliError::invalid("nodes", "several processes share only PostgreSQL"));
+            return Err(CliError::invalid("nodes", "several processes need PostgreSQL"));
         }
         match self.scenario {
             Submit | SubmitBulk | Drain | EndToEnd | Latency => Ok(()),
-            other => Err(CliError::invalid("nodes", format!("{} decides itself how many there are", other.name()))),
+            other => {
+                Err(CliError::invalid("nodes", format!("{} chooses the number of processes itself", other.name())))
+            }
         }
     }
 
-    /// Runs a scenario as often as wanted, each time after its raw statements; the medians count.
+    /// Measures a scenario as often as wanted; the medians count.
     async fn report(&self) -> Result<Report> {
         let (mut runs, mut windows, mut goal) = (Vec::new(), Vec::new(), None);
-        for _ in 0..self.repeats {
-            let raw = if self.raw { rates::raw(self).await? } else { None };
-            let mut outcome = self.once().await?;
-            if let Some(raw) = raw {
-                outcome.figures.set(Figure::RawJobsPerSecond, raw);
-            }
+        for turn in 0..self.repeats {
+            let outcome = self.beside_raw(turn).await?;
             runs.push(outcome.figures);
             windows = outcome.windows;
             // Every run must reach the pass line.
@@ -144,11 +162,32 @@ impl Bench {
             };
         }
         let mut figures = Figures::median(&runs);
-        if figures.has(Figure::RawJobsPerSecond) {
-            figures.ratio(Figure::RatioToRaw, Figure::JobsPerSecond, Figure::RawJobsPerSecond);
+        if figures.has(Figure::RatioToRaw) && runs.len() > 1 {
+            figures.set(Figure::RatioSpread, Figures::spread(&runs, Figure::RatioToRaw));
         }
         let jobs = if self.scenario.counts_jobs() { self.jobs } else { 0 };
         Ok(Report { scenario: self.scenario.name(), store: self.target.name(), jobs, figures, goal, windows })
+    }
+
+    /// One run of a scenario right beside one of its raw statements, each first in every other turn: what the machine
+    /// does meanwhile then meets both, and their ratio says something although each rate alone goes up and down.
+    async fn beside_raw(&self, turn: usize) -> Result<Outcome> {
+        let (mut outcome, raw) = if turn.is_multiple_of(2) {
+            let outcome = self.once().await?;
+            (outcome, self.raw().await?)
+        } else {
+            let raw = self.raw().await?;
+            (self.once().await?, raw)
+        };
+        if let Some(raw) = raw {
+            outcome.figures.set(Figure::RawJobsPerSecond, raw);
+            outcome.figures.ratio(Figure::RatioToRaw, Figure::JobsPerSecond, Figure::RawJobsPerSecond);
+        }
+        Ok(outcome)
+    }
+
+    async fn raw(&self) -> Result<Option<f64>> {
+        if self.raw { rates::raw(self).await } else { Ok(None) }
     }
 
     async fn once(&self) -> Result<Outcome> {
@@ -238,14 +277,15 @@ impl Scenario {
     }
 
     fn usual(self, full: bool) -> Usual {
-        let usual = Usual { jobs: 100_000, submitters: 64, seconds: 20, repeats: 3 };
-        let once = Usual { repeats: 1, ..usual };
+        // Many short turns: a moment of a busy machine then spoils one of them and not the median.
+        let usual = Usual { jobs: 50_000, submitters: 64, seconds: 20, repeats: 9 };
+        let once = Usual { jobs: 100_000, repeats: 1, ..usual };
         match self {
             Scenario::Submit | Scenario::EndToEnd => usual,
-            Scenario::SubmitBulk => Usual { jobs: 200_000, submitters: 2, ..usual },
-            Scenario::Drain => Usual { jobs: 200_000, ..usual },
+            Scenario::SubmitBulk => Usual { jobs: 100_000, submitters: 2, ..usual },
+            Scenario::Drain => Usual { jobs: 100_000, ..usual },
             Scenario::Latency => Usual { jobs: 200, submitters: 1, ..once },
-            Scenario::Spawn => Usual { jobs: 1_000_000, submitters: 2, ..usual },
+            Scenario::Spawn => Usual { jobs: 1_000_000, submitters: 2, repeats: 3, ..usual },
             Scenario::Idle => once,
             Scenario::HeldSnapshot => Usual { seconds: if full { 600 } else { 60 }, ..once },
             Scenario::Backlog => Usual { jobs: if full { 5_000_000 } else { 500_000 }, ..once },

@@ -76,8 +76,8 @@ impl Node {
 
     async fn answer(&mut self) -> Result<Value> {
         let line = tokio::time::timeout(PATIENCE, self.hear.next_line()).await;
-        let line = line.map_err(|_| CliError::Failed(format!("a node has not answered for {PATIENCE:?}")))??;
-        let line = line.ok_or_else(|| CliError::Failed("a node ended early; it has said why above".to_owned()))?;
+        let line = line.map_err(|_| CliError::Failed(format!("a node has not responded for {PATIENCE:?}")))??;
+        let line = line.ok_or_else(|| CliError::Failed("a node ended early; its messages above say why".to_owned()))?;
         Ok(serde_json::from_str(&line)?)
     }
 
@@ -141,7 +141,7 @@ pub(crate) async fn until_started(nodes: &mut [Node], jobs: u64) -> Result {
         }
         idle = if started == last { idle + 1 } else { 0 };
         if idle > STALLED_LOOKS {
-            return Err(CliError::Failed(format!("no job starts any more; {started} of {jobs} have")));
+            return Err(CliError::Failed(format!("no more jobs start; {started} of {jobs} have started")));
         }
         last = started;
         tokio::time::sleep(LOOK_EVERY).await;
@@ -166,7 +166,7 @@ fn recorded(times: &Histogram<u64>) -> Value {
 
 /// What a node does: opens its store, then whatever it is told, until it is told to stop or nobody is there any more.
 pub(crate) async fn run(out: &Out) -> Result {
-    let orders = std::env::var(ORDERS).map_err(|_| CliError::Usage("bench-node is started by `bench`".to_owned()))?;
+    let orders = std::env::var(ORDERS).map_err(|_| CliError::Usage("only `bench` can start bench-node".to_owned()))?;
     let orders: Orders = serde_json::from_str(&orders)?;
     let store = windlass::open(&orders.url).await?;
     out.line(json!({ "ready": true }))?;

@@ -77,6 +77,17 @@ impl Target {
     }
 }
 
+impl std::fmt::Display for Target {
+    /// As [`Target::parse`] reads it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Target::Memory => write!(f, "memory"),
+            Target::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Target::Postgres(url) => write!(f, "{url}"),
+        }
+    }
+}
+
 /// A place that is gone when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Throwaway(Kind);
@@ -114,6 +125,13 @@ impl Throwaway {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Err(CliError::Failed(format!("connections to {name} are still open after {SETTLE:?}")))
+    }
+
+    /// Leaves nothing for the server's own cleaning to do.
+    pub(crate) async fn vacuum(&self) -> Result {
+        let Kind::Postgres { url, .. } = &self.0 else { return Ok(()) };
+        connect(url).await?.batch_execute("vacuum (analyze)").await.map_err(failed)?;
+        self.settle().await
     }
 
     /// The URL that another process opens it by.
@@ -161,7 +179,7 @@ impl Throwaway {
 impl Drop for Throwaway {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            tracing::warn!(%error, "could not remove what was made for the measurement: {:?}", self.0.leftover());
+            tracing::warn!(%error, "could not remove the temporary files or databases of the measurement: {:?}", self.0.leftover());
         }
     }
 }
@@ -200,7 +218,7 @@ fn refuse_existing(path: &Path) -> Result {
         None => Ok(()),
         Some(file) => Err(CliError::Service(
             store::Error::Refused(format!(
-                "{} exists; name a file that does not, because it is removed after the measurement",
+                "{} exists; name a new file, because it is removed after the measurement",
                 file.display()
             ))
             .into(),

@@ -32,7 +32,7 @@ pub(crate) async fn waiting(bench: &Bench) -> Result<Outcome> {
     figures.set(Figure::Memory, after);
     let grown = before.zip(after).map(|(before, after)| after - before);
     let passed = grown.is_some_and(|grown| grown < ALLOWED_GROWTH);
-    Ok(Outcome::judged(figures, "a node is at most 16 MiB larger when the jobs wait", passed))
+    Ok(Outcome::judged(figures, "a node uses at most 16 MiB more while the jobs wait", passed))
 }
 
 /// Jobs the node of `waiting` runs at once.
@@ -103,7 +103,7 @@ fn refuse_memory(bench: &Bench, scenario: &str) -> Result {
     match bench.target {
         Target::Memory => Err(CliError::invalid(
             "store",
-            format!("{scenario} measures another process, which cannot see memory; name sqlite:PATH or postgres://…"),
+            format!("{scenario} measures another process, which cannot use memory:; use sqlite:PATH or postgres://…"),
         )),
         _ => Ok(()),
     }

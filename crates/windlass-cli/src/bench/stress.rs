@@ -191,7 +191,7 @@ pub(crate) async fn held_snapshot(bench: &Bench) -> Result<Outcome> {
     holder.batch_execute("rollback").await.map_err(failed)?;
     drop(holder);
     pair.close(&place).await?;
-    let goal = "the rate is at least 95 % and the wait p99 within 2 times of the same load without the snapshot";
+    let goal = "the rate is at least 95 %, and the wait p99 at most 2 times, of the same load without the snapshot";
     Ok(compare(&without, &with, goal, |rate, p99| rate >= 0.95 && p99 <= 2.0))
 }
 
@@ -257,7 +257,7 @@ pub(crate) async fn backlog(bench: &Bench) -> Result<Outcome> {
     fill(bench, &place, "filling: scheduled", bench.jobs / 5, day).await?;
     fill(bench, &place, "filling: waiting", bench.jobs, SubmitOptions::new()).await?;
     let deep = drain_some(bench, &place, measured).await?;
-    let goal = "jobs are taken and ended at 90 % of the rate of a store that holds nothing else";
+    let goal = "jobs are accepted and ended at 90 % of the rate of an otherwise empty store";
     Ok(compare_rates(alone, deep, goal, 0.90))
 }
 
@@ -295,7 +295,8 @@ async fn drain_some(bench: &Bench, place: &Throwaway, jobs: u64) -> Result<f64> 
 /// One of many tenants floods: what the others wait, without and with the flood.
 pub(crate) async fn tenants(bench: &Bench) -> Result<Outcome> {
     let trickle = |stressed| Offer { rate: TRICKLE, tenants: TENANTS, ..steady(bench, TRICKLE, stressed) };
-    flooded(bench, tenant(TENANTS), trickle, "the other tenants' wait p99 is within 2 times of an idle system").await
+    flooded(bench, tenant(TENANTS), trickle, "the other tenants' wait p99 is at most 2 times that of an idle system")
+        .await
 }
 
 /// Tenants that have jobs; one more floods.
@@ -304,7 +305,7 @@ const TENANTS: u64 = 10_000;
 /// Ordinary jobs flood: what critical ones wait, without and with the flood.
 pub(crate) async fn bands(bench: &Bench) -> Result<Outcome> {
     let critical = |stressed| Offer { priority: Priority::CRITICAL, ..steady(bench, TRICKLE, stressed) };
-    flooded(bench, caller(), critical, "a critical job's wait p99 is within 2 times of an idle system").await
+    flooded(bench, caller(), critical, "a critical job's wait p99 is at most 2 times that of an idle system").await
 }
 
 /// A trickle without and with a flood of `flooder`, on a node whose slots the flood keeps full.
@@ -378,7 +379,7 @@ pub(crate) async fn retention(bench: &Bench) -> Result<Outcome> {
     let left = left_over(database).await?;
     pair.close(&place).await?;
     let worst = with.windows.iter().map(|window| window.jobs_per_second).fold(f64::INFINITY, f64::min) / without.rate;
-    let goal = "no second is more than 10 % below the rate without, and all is removed in the time";
+    let goal = "no second is more than 10 % below the rate without the stress, and all jobs are removed in time";
     let mut outcome = compare(&without, &with, goal, |_, _| left == 0 && worst >= 0.9);
     outcome.figures.set(Figure::WorstSecond, worst);
     outcome.figures.set(Figure::LeftOver, left as f64);
@@ -448,7 +449,7 @@ fn split(script: &str) -> Vec<&str> {
 }
 
 fn postgres<'a>(place: &'a Throwaway, scenario: &str) -> Result<Database<'a>> {
-    let missing = || CliError::invalid("store", format!("{scenario} is a stress of PostgreSQL; name postgres://…"));
+    let missing = || CliError::invalid("store", format!("{scenario} needs PostgreSQL; use postgres://…"));
     place.database().ok_or_else(missing)
 }
 

@@ -1,4 +1,4 @@
-//! Who may come in from outside and who is told: API keys and webhooks. Called by `commands::run`. A secret is printed once,
+//! Who may come in from outside and who is told: API keys, login links and webhooks. Called by `commands::run`. A secret is printed once,
 //! when it is made, and nowhere else.
 
 use comfy_table::Cell;
@@ -6,7 +6,7 @@ use serde_json::json;
 use windlass::{NewApiKey, Start};
 
 use crate::args::{ApiKeyCommand, ApiKeyCreateArgs, Global, WebhookCommand};
-use crate::backend::Backend;
+use crate::backend::{self, Backend};
 use crate::error::{CliError, Result};
 use crate::output::{Out, plain};
 use windlass::text::show_time;
@@ -34,7 +34,10 @@ async fn create(global: &Global, backend: &dyn Backend, args: &ApiKeyCreateArgs,
         return out.json(&json!({ "key": key, "secret": secret }));
     }
     let whose = if key.all_tenants { "every tenant".to_owned() } else { format!("tenant {}", key.tenant) };
-    out.say(format_args!("key {} of {whose} may {}; its secret is shown only now:", key.id, key.rights));
+    out.say(format_args!(
+        "created key {} for {whose} with the rights {}; its secret is shown only now:",
+        key.id, key.rights
+    ));
     out.line(secret)
 }
 
@@ -72,7 +75,7 @@ async fn list(global: &Global, backend: &dyn Backend, out: &Out) -> Result {
 async fn revoke(backend: &dyn Backend, ids: &[String], out: &Out) -> Result {
     for id in ids {
         if !backend.revoke_key(id).await? {
-            return Err(CliError::NotFound(format!("no API key has the id `{}`", id.escape_debug())));
+            return Err(CliError::NotFound(format!("there is no API key with the id `{}`", id.escape_debug())));
         }
         if !out.wants_json() {
             out.line(format_args!("{id} is revoked"))?;
@@ -84,24 +87,40 @@ async fn revoke(backend: &dyn Backend, ids: &[String], out: &Out) -> Result {
     Ok(())
 }
 
-/// Adds, lists and removes webhooks.
+/// Prints a link that opens the dashboard once.
+pub(crate) async fn login(global: &Global, out: &Out) -> Result {
+    let link = backend::login_link(global).await?;
+    if out.wants_json() {
+        return out.json(&json!({ "login": link }));
+    }
+    out.say("this link opens the dashboard once, on this machine:");
+    out.line(link)
+}
+
+/// Adds, lists, pauses, resumes and removes webhooks.
 pub(crate) async fn webhooks(global: &Global, backend: &dyn Backend, command: WebhookCommand, out: &Out) -> Result {
     match command {
         WebhookCommand::Add { to, events, handler } => {
-            let (webhook, secret) = backend.add_webhook(&to, &events, handler.as_deref()).await?;
+            let added = backend.add_webhook(&to, &events, handler.as_deref()).await;
+            if added.as_ref().is_err_and(|error| error.code() == "handler_not_found") {
+                out.say("without --handler the webhook gets events of every handler; for a new handler, start its node first");
+            }
+            let (webhook, secret) = added?;
             if out.wants_json() {
                 return out.json(&json!({ "webhook": webhook, "secret": secret }));
             }
             out.say(format_args!(
-                "webhook {} is added; the secret that signs its calls is shown only now:",
+                "added webhook {}; the secret that signs its requests is shown only now:",
                 webhook.id
             ));
             out.line(secret)
         }
         WebhookCommand::List => list_webhooks(global, backend, out).await,
+        WebhookCommand::Pause { id } => set_paused(backend, &id, true, out).await,
+        WebhookCommand::Resume { id } => set_paused(backend, &id, false, out).await,
         WebhookCommand::Remove { id } => {
             if !backend.remove_webhook(&id).await? {
-                return Err(CliError::NotFound(format!("no webhook has the id `{}`", id.escape_debug())));
+                return Err(no_webhook(&id));
             }
             if out.wants_json() {
                 return out.json(&json!({ "removed": id }));
@@ -109,6 +128,20 @@ pub(crate) async fn webhooks(global: &Global, backend: &dyn Backend, command: We
             out.line(format_args!("{id} is removed"))
         }
     }
+}
+
+async fn set_paused(backend: &dyn Backend, id: &str, paused: bool, out: &Out) -> Result {
+    if !backend.pause_webhook(id, paused).await? {
+        return Err(no_webhook(id));
+    }
+    if out.wants_json() {
+        return out.json(&json!({ "webhook": id, "paused": paused }));
+    }
+    out.line(format_args!("{id} is {}", if paused { "paused" } else { "resumed" }))
+}
+
+fn no_webhook(id: &str) -> CliError {
+    CliError::NotFound(format!("there is no webhook with the id `{}`", id.escape_debug()))
 }
 
 async fn list_webhooks(global: &Global, backend: &dyn Backend, out: &Out) -> Result {

@@ -38,7 +38,7 @@ fn narrow(filter: &mut JobFilter, only: &DeadFilter) {
 async fn show(backend: &dyn Backend, id: JobId, out: &Out) -> Result {
     let job = backend.job(id).await?;
     if job.status != Status::DeadLettered {
-        let message = format!("it is {}, not a dead letter; see it with `windlass show {id}`", job.status);
+        let message = format!("the job is {}, not a dead letter; see it with `windlass show {id}`", job.status);
         return Err(windlass::Error::Conflict { job: id, message }.into());
     }
     jobs::show(backend, &ShowArgs { id, input: true, history: true }, out).await

@@ -14,7 +14,7 @@ use windlass::text::show_time;
 /// Lets a waiting job start at another time.
 pub(crate) async fn reschedule(backend: &dyn Backend, args: &RescheduleArgs, out: &Out) -> Result {
     let Some(start) = args.start.start() else {
-        return Err(CliError::Usage("say when it starts, with --delay or --at".to_owned()));
+        return Err(CliError::Usage("give the new start with --delay or --at".to_owned()));
     };
     change(backend, args.id, Edit::new().start(start), out).await
 }
@@ -28,7 +28,9 @@ pub(crate) async fn edit(backend: &dyn Backend, args: &EditArgs, out: &Out) -> R
         edit.input = Some(read_payload(input)?);
     }
     if edit.is_empty() {
-        return Err(CliError::Usage("say what to change: --input, --priority, --delay, --at or --now".to_owned()));
+        return Err(CliError::Usage(
+            "give at least one change: --input, --priority, --delay, --at or --now".to_owned(),
+        ));
     }
     change(backend, args.id, edit, out).await
 }

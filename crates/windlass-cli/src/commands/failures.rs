@@ -3,23 +3,38 @@
 
 use comfy_table::{Cell, Row};
 use serde_json::json;
+use windlass::Page;
 
-use crate::args::{FailuresCommand, Global};
+use crate::args::{FailuresCommand, Global, GroupArgs};
 use crate::backend::Backend;
 use crate::commands::many::{self, Verb, parse_filter};
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::output::{Out, number, plain};
 
 /// Carries out one of the commands.
 pub(crate) async fn run(global: &Global, backend: &dyn Backend, command: FailuresCommand, out: &Out) -> Result {
     match command {
         FailuresCommand::List { filter, limit } => list(global, backend, filter.as_deref(), limit, out).await,
-        FailuresCommand::Retry(group) => many::run(global, backend, &Verb::Retry, &group.pick(), None, out).await,
+        FailuresCommand::Retry(group) => {
+            check_known(global, backend, &group).await?;
+            many::run(global, backend, &Verb::Retry, &group.pick(), None, out).await
+        }
         FailuresCommand::Cancel(group) => {
+            check_known(global, backend, &group).await?;
             let verb = Verb::Cancel { reason: format!("failures {}", group.signature) };
             many::run(global, backend, &verb, &group.pick(), None, out).await
         }
     }
+}
+
+/// Refuses a signature that no failing job has: a typo must not look like a success.
+async fn check_known(global: &Global, backend: &dyn Backend, group: &GroupArgs) -> Result {
+    let filter = parse_filter(backend, group.pick().filter.as_deref()).await?;
+    if backend.list(&filter, Page::first(1)).await?.is_empty() {
+        let message = format!("no failures have the signature {}{}", group.signature, global.whose());
+        return Err(CliError::NotFound(message));
+    }
+    Ok(())
 }
 
 async fn list(global: &Global, backend: &dyn Backend, filter: Option<&str>, limit: usize, out: &Out) -> Result {

@@ -30,7 +30,7 @@ pub(crate) async fn logs(backend: &dyn Backend, args: &LogsArgs, out: &Out) -> R
         }
         if ended {
             if after == 0 && !out.wants_json() {
-                out.say("it has logged nothing");
+                out.say("the job has logged nothing");
             }
             return Ok(());
         }

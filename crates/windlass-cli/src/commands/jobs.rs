@@ -3,7 +3,7 @@
 use comfy_table::{Cell, Row};
 use console::Style;
 use serde_json::json;
-use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, Page, Payload, Status, Timestamp};
+use windlass::{HistoryEntry, JobFilter, JobId, JobRecord, NO_TIMEOUT, Page, Payload, Status, Timestamp};
 
 use crate::args::{Global, ListArgs, PageArgs, ShowArgs};
 use crate::backend::{Backend, Why};
@@ -46,7 +46,7 @@ pub(crate) fn print_jobs(global: &Global, jobs: &[JobRecord], page: PageArgs, no
         return out.json(&json!({ "jobs": jobs, "next_before": next }));
     }
     if jobs.is_empty() {
-        out.say(format_args!("no such jobs{}", global.whose()));
+        out.say(format_args!("no jobs found{}", global.whose()));
         return Ok(());
     }
     type Column = (&'static str, usize, fn(&JobRecord, Timestamp, &Out) -> Cell);
@@ -151,26 +151,50 @@ fn opened(input: Result<Payload>) -> Result<Result<Payload>> {
 /// The codes of what a seal keeps from being read.
 const SEALS: [&str; 4] = ["sealed", "key_unavailable", "key_destroyed", "seal_broken"];
 
-/// Says why a job is not running now.
-pub(crate) async fn why(backend: &dyn Backend, id: JobId, out: &Out) -> Result {
-    let why = backend.why(id).await?;
-    if out.wants_json() { out.json(&why) } else { out.line(plain(why.text())) }
+/// Says why a job is not running now; of a dead letter also what went wrong and what to do.
+pub(crate) async fn why(global: &Global, backend: &dyn Backend, id: JobId, out: &Out) -> Result {
+    let (why, job) = (backend.why(id).await?, backend.job(id).await?);
+    let all = if global.all_tenants { " --all-tenants" } else { "" };
+    let next = match (job.status, &job.replayed) {
+        (Status::DeadLettered, None) => Some(format!("windlass{all} dead replay {id}")),
+        _ => None,
+    };
+    if out.wants_json() {
+        let mut shown = json!(why);
+        if job.status == Status::DeadLettered {
+            shown["error"] = json!(job.error);
+            shown["next"] = json!(next);
+        }
+        return out.json(&shown);
+    }
+    out.line(explain(&job, &why))?;
+    if let Some(error) = job.error.as_ref().filter(|_| job.status == Status::DeadLettered) {
+        out.line(format_args!("last error: {}", plain(&error.to_string())))?;
+    }
+    if let Some(next) = next {
+        out.line(format_args!("when the cause is fixed, retry it with `{next}`"))?;
+    }
+    Ok(())
+}
+
+/// Why in a sentence: of a dead letter what made it one, which the time of its end alone does not say.
+fn explain(job: &JobRecord, why: &Why) -> String {
+    let (Status::DeadLettered, Some(at)) = (job.status, job.finished_at) else { return plain(why.text()) };
+    let reason = job.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
+    let attempts = if job.attempt == 1 { "1 attempt".to_owned() } else { format!("{} attempts", job.attempt) };
+    let replayed = job.replayed.as_ref().map(|as_what| format!("; replayed as {}", as_what.as_job)).unwrap_or_default();
+    format!("it has been a dead letter since {}{reason}, after {attempts}{replayed}", show_time(at))
 }
 
 fn print_job(job: &JobRecord, why: &Why, out: &Out) -> Result {
     print_field("job", job.id, out)?;
     print_field("handler", plain(&job.handler), out)?;
     print_field("status", out.paint(&status_style(job.status), job.status), out)?;
-    print_field("why", plain(why.text()), out)?;
+    print_field("why", explain(job, why), out)?;
     print_field("tenant", job.tenant, out)?;
     print_field("queue", plain(&job.queue), out)?;
     print_field("priority", job.priority.0, out)?;
-    let lost = match job.recoveries {
-        0 => String::new(),
-        1 => ", 1 node lost with it".to_owned(),
-        n => format!(", {n} nodes lost with it"),
-    };
-    print_field("attempt", format_args!("{} ({} failed{lost})", job.attempt, job.failed), out)?;
+    print_field("attempt", attempts(job), out)?;
     print_field("created", show_time(job.created_at), out)?;
     let times = [("due", job.run_at), ("started", job.started_at), ("finished", job.finished_at)];
     for (name, time) in times {
@@ -196,10 +220,16 @@ fn print_job(job: &JobRecord, why: &Why, out: &Out) -> Result {
         ("correlation", job.correlation_id.clone()),
         ("ordering key", job.ordering_key.clone()),
         ("key", job.spec.idempotency_key.clone()),
-        ("timeout", job.spec.timeout.map(show_duration)),
+        ("cost", job.cost.map(|cost| cost.to_string())),
+        (
+            "timeout",
+            job.spec.timeout.map(|limit| if limit == NO_TIMEOUT { "none".to_owned() } else { show_duration(limit) }),
+        ),
         ("expires", job.spec.expires_at.map(show_time)),
         ("deadline", job.spec.deadline_at.map(show_time)),
+        ("nominal time", job.spec.nominal_at.map(show_time)),
         ("submitted by", job.spec.user.clone()),
+        ("service", job.spec.service.clone()),
         ("parent", job.spec.parent.map(|parent| parent.to_string())),
     ];
     for (name, text) in texts {
@@ -214,6 +244,16 @@ fn print_job(job: &JobRecord, why: &Why, out: &Out) -> Result {
     Ok(())
 }
 
+/// How often it was tried, and what became of it.
+pub(crate) fn attempts(job: &JobRecord) -> String {
+    let lost = match job.recoveries {
+        0 => String::new(),
+        1 => ", 1 node lost with it".to_owned(),
+        n => format!(", {n} nodes lost with it"),
+    };
+    format!("{} ({} failed{lost})", job.attempt, job.failed)
+}
+
 /// An output for people, or that it is sealed.
 pub(crate) fn shown_output(output: &Payload) -> String {
     if output.is_sealed() { NEEDS_KEYS.to_owned() } else { output.as_str().to_owned() }
@@ -224,7 +264,7 @@ fn sealed(error: &CliError) -> String {
     if error.code() == "sealed" { NEEDS_KEYS.to_owned() } else { format!("[sealed] {error}") }
 }
 
-const NEEDS_KEYS: &str = "[sealed] give its keys with --key-file";
+const NEEDS_KEYS: &str = "[sealed] name the key file with --key-file";
 
 fn print_field(name: &str, value: impl std::fmt::Display, out: &Out) -> Result {
     out.line(format_args!("{} {value}", out.paint(&Style::new().dim(), format_args!("{name:<13}"))))

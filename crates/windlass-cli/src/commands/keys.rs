@@ -68,7 +68,7 @@ async fn rotate(global: &Global, place: &Place, out: &Out) -> Result {
         if out.wants_json() {
             return out.json(&json!({ "tenant": global.tenant(), "version": version }));
         }
-        out.line(format_args!("tenant {} seals with version {version} now", global.tenant()))
+        out.line(format_args!("tenant {} now seals with version {version}", global.tenant()))
     })
     .await
 }
@@ -79,9 +79,7 @@ async fn rewrap(global: &Global, place: &Place, out: &Out) -> Result {
         if out.wants_json() {
             return out.json(&json!({ "rewrapped": rewrapped }));
         }
-        out.line(format_args!(
-            "{rewrapped} data keys are wrapped anew; older keys of the key file are not needed any more"
-        ))
+        out.line(format_args!("rewrapped {rewrapped} data keys; older keys in the key file are no longer needed"))
     })
     .await
 }
@@ -89,7 +87,7 @@ async fn rewrap(global: &Global, place: &Place, out: &Out) -> Result {
 async fn destroy(global: &Global, place: &Place, yes: bool, out: &Out) -> Result {
     one_tenant(global)?;
     let tenant = global.tenant();
-    let what = format!("the data keys of tenant {tenant}, and with them everything its sealed jobs carry");
+    let what = format!("the data keys of tenant {tenant}, and with them all payloads of its sealed jobs");
     if !yes {
         if !std::io::stdin().is_terminal() {
             return Err(CliError::Usage(format!("this would destroy {what}; confirm with --yes")));
@@ -103,7 +101,7 @@ async fn destroy(global: &Global, place: &Place, yes: bool, out: &Out) -> Result
         if out.wants_json() {
             return out.json(&json!({ "tenant": tenant, "destroyed": destroyed }));
         }
-        out.line(format_args!("{destroyed} data keys of tenant {tenant} are destroyed"))
+        out.line(format_args!("destroyed {destroyed} data keys of tenant {tenant}"))
     })
     .await
 }

@@ -42,8 +42,8 @@ impl Verb {
     fn words(&self) -> (&'static str, &'static str) {
         match self {
             Verb::Cancel { .. } => ("cancel", "canceled"),
-            Verb::Retry => ("retry", "tried again"),
-            Verb::RunNow => ("start", "to start now"),
+            Verb::Retry => ("retry", "retried"),
+            Verb::RunNow => ("start", "set to start now"),
             Verb::Priority(_) => ("change", "changed"),
             Verb::Replay { .. } => ("replay", "replayed"),
             Verb::Purge => ("purge", "purged"),
@@ -66,8 +66,8 @@ impl Verb {
         let again = |new: JobId| if new == id { "waits again".to_owned() } else { format!("replayed as {new}") };
         Ok(match self {
             Verb::Cancel { reason } => match backend.cancel(id, reason).await? {
-                CancelReply::Requested => ("requested", "it runs; its node has been asked to stop it".to_owned()),
-                CancelReply::AlreadyFinished(_) => ("canceled", "was canceled before".to_owned()),
+                CancelReply::Requested => ("requested", "is running; its node was asked to stop it".to_owned()),
+                CancelReply::AlreadyFinished(_) => ("canceled", "was already canceled".to_owned()),
                 _ => ("canceled", "canceled".to_owned()),
             },
             Verb::Retry => ("retried", again(backend.retry(id).await?)),
@@ -82,7 +82,7 @@ impl Verb {
             Verb::Replay { as_new, .. } => ("replayed", again(backend.replay(id, *as_new).await?)),
             Verb::Purge => {
                 backend.purge(id).await?;
-                ("purged", "is gone".to_owned())
+                ("purged", "was removed".to_owned())
             }
         })
     }
@@ -131,13 +131,13 @@ fn read_ids(given: &[String]) -> Result<Vec<JobId>> {
         }
     }
     if ids.is_empty() && given.is_empty() {
-        return Err(CliError::Usage("name jobs by their ids, - to read ids from stdin, or --filter".to_owned()));
+        return Err(CliError::Usage("give job ids, - to read ids from stdin, or --filter".to_owned()));
     }
     Ok(ids)
 }
 
 fn read_id(text: &str) -> Result<JobId> {
-    let wrong = |_| CliError::invalid("id", format!("`{}` is not a job id, which is a decimal number", plain(text)));
+    let wrong = |_| CliError::invalid("id", format!("`{}` is not a job id; job ids are decimal numbers", plain(text)));
     text.parse().map_err(wrong)
 }
 
@@ -235,7 +235,7 @@ async fn by_filter(
         if out.wants_json() {
             out.json(&json!({ "state": "finished", "total": 0, "done": 0, "failed": 0, "skipped": 0 }))?;
         }
-        out.say(format_args!("no such jobs{}", global.whose()));
+        out.say(format_args!("no jobs found{}", global.whose()));
         return Ok(());
     }
     confirm(verb, &preview, pick, &filter, out)?;
@@ -274,7 +274,7 @@ async fn print_preview(
     }
     let shown = if jobs > sample.len() as u64 { ", the newest of them above" } else { "" };
     let more = if more { " and more beyond the limit" } else { "" };
-    out.say(format_args!("this would {word} {jobs} {}{more}{shown}; nothing was done", noun(false, jobs)));
+    out.say(format_args!("this would {word} {jobs} {}{more}{shown}; nothing was changed", noun(false, jobs)));
     Ok(())
 }
 
@@ -350,7 +350,11 @@ fn conclude(verb: &Verb, ended: &BulkProgress, out: &Out) -> Result {
         out.json(ended)?;
     } else {
         let noun = noun(matches!(verb, Verb::Replay { .. }), ended.done);
-        let skipped = if ended.skipped > 0 { format!(", {} had moved on", ended.skipped) } else { String::new() };
+        let skipped = if ended.skipped > 0 {
+            format!(", {} skipped because their state had changed", ended.skipped)
+        } else {
+            String::new()
+        };
         out.line(format_args!("{} {noun} {done}{skipped}", ended.done))?;
     }
     let why = ended.error.as_deref().map(|error| format!(": {}", plain(error))).unwrap_or_default();

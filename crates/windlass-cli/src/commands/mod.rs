@@ -7,7 +7,8 @@ mod doctor;
 mod edit;
 mod failures;
 mod follow;
-mod jobs;
+mod healthy;
+pub(crate) mod jobs;
 mod keys;
 mod man;
 mod many;
@@ -19,22 +20,26 @@ mod submit;
 mod system;
 mod watch;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::CommandFactory;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
+use windlass::JobId;
 
 use crate::args::{CancelArgs, Cli, Command, Global, KeysCommand, PriorityArgs};
 use crate::backend::{self, Backend};
 use crate::commands::many::Verb;
-use crate::error::Result;
+use crate::connect::{DATA_DIR, Place};
+use crate::error::{CliError, Result};
 use crate::output::Out;
 use crate::profile::{self, Profile, Profiles};
 use crate::settings;
 
 /// Runs what was asked for.
 pub(crate) async fn run(cli: Cli, out: &mut Out) -> Result {
-    let Cli { global: flags, command } = cli;
+    let Cli { global: mut flags, command } = cli;
     // These need no place to work on, and must do while a profile is broken.
     match &command {
         Command::Completions { shell } => return completions(*shell, out),
@@ -43,14 +48,20 @@ pub(crate) async fn run(cli: Cli, out: &mut Out) -> Result {
         _ => {}
     }
     let env = |name: &str| std::env::var(name).ok();
-    let path = profile::path(&env)?;
     if let Command::Profile(command) = command {
-        return profiles::run(&flags, &path, command, out);
+        return profiles::run(&flags, &profile::path(&env)?, command, out);
     }
-    let global = complete(flags, &env, &path)?;
+    let bare = Global { db: None, url: None, profile: None, ..flags.clone() };
+    if command.stays_here() && flags.url.is_none() {
+        flags.db.get_or_insert_with(|| Place::in_directory(Path::new(DATA_DIR)).describe());
+    }
+    let global = complete(flags, &env)?;
     match &command {
         // It draws a picture, in which log lines have a place of their own.
-        Command::Up(args) => return crate::up::run(&global, args, out).await,
+        Command::Up(args) => {
+            let bare = complete(bare, &env).ok();
+            return crate::up::run(&global, bare.as_ref(), args, out).await;
+        }
         _ => log_to_stderr(&global),
     }
     match &command {
@@ -61,17 +72,53 @@ pub(crate) async fn run(cli: Cli, out: &mut Out) -> Result {
         Command::Serve(args) => return crate::serve::run(&global, args, out).await,
         Command::Keys(command) => return keys::run(&global, &backend::place(&global, "keys")?, command, out).await,
         Command::Doctor(args) => return doctor::run(&global, args, out).await,
+        Command::Healthy(args) => return healthy::run(&global, args, out).await,
         Command::Migrate(args) => return schema::migrate(&backend::place(&global, "migrate")?, args, out).await,
+        Command::Backup { file } => return schema::backup(&backend::place(&global, "backup")?, file, out),
+        Command::Login => return access::login(&global, out).await,
         _ => {}
     }
     if backend::is_exposed(&global) {
-        out.warn("the API key travels unencrypted; use https beyond this machine");
+        out.warn("the API key is sent unencrypted; use https beyond this machine");
     }
     let backend = backend::open(&global)?;
+    let named = command.jobs();
     let result = on_backend(&global, &backend, command, out).await;
     backend.close().await;
-    result
+    match result {
+        Err(error) if error.code() == "job_not_found" => Err(elsewhere(&global, &named, error).await),
+        result => result,
+    }
 }
+
+/// Says so where a job that was not found is another tenant's, to those who may know.
+async fn elsewhere(global: &Global, named: &[JobId], error: CliError) -> CliError {
+    if global.all_tenants {
+        return error;
+    }
+    let everyone = Global { tenant: None, all_tenants: true, ..global.clone() };
+    let Ok(backend) = backend::open(&everyone) else { return error };
+    let mut found = None;
+    for id in named.iter().take(LOOKED_FOR) {
+        found = backend.job(*id).await.ok().filter(|job| job.tenant != global.tenant());
+        if found.is_some() {
+            break;
+        }
+    }
+    backend.close().await;
+    match found {
+        Some(job) => {
+            let (id, tenant) = (job.id, job.tenant);
+            let message =
+                format!("{error}; job {id} belongs to tenant {tenant}: add --all-tenants, or --tenant {tenant}");
+            CliError::Some(error.code().to_owned(), message)
+        }
+        None => error,
+    }
+}
+
+/// Jobs that are looked for in other tenants: one is enough for a hint.
+const LOOKED_FOR: usize = 10;
 
 /// Carries out a command that works the same on a database and on a server.
 async fn on_backend(global: &Global, shared: &Arc<dyn Backend>, command: Command, out: &Out) -> Result {
@@ -80,7 +127,7 @@ async fn on_backend(global: &Global, shared: &Arc<dyn Backend>, command: Command
         Command::Submit(args) => submit::submit(global, backend, args, out).await,
         Command::List(args) => jobs::list(global, backend, &args, out).await,
         Command::Show(args) => jobs::show(backend, &args, out).await,
-        Command::Why { id } => jobs::why(backend, id, out).await,
+        Command::Why { id } => jobs::why(global, backend, id, out).await,
         Command::Watch(args) => watch::watch(backend, &args, out).await,
         Command::Logs(args) => follow::logs(backend, &args, out).await,
         Command::Events(args) => follow::events(backend, &args, out).await,
@@ -117,7 +164,10 @@ async fn on_backend(global: &Global, shared: &Arc<dyn Backend>, command: Command
         | Command::BenchNode
         | Command::Keys(_)
         | Command::Doctor(_)
+        | Command::Healthy(_)
         | Command::Migrate(_)
+        | Command::Backup { .. }
+        | Command::Login
         | Command::Profile(_)
         | Command::Completions { .. }
         | Command::Man { .. } => unreachable!("handled before a place was opened"),
@@ -125,9 +175,14 @@ async fn on_backend(global: &Global, shared: &Arc<dyn Backend>, command: Command
 }
 
 /// The options with what the environment and the profile add.
-fn complete(flags: Global, env: &dyn Fn(&str) -> Option<String>, path: &std::path::Path) -> Result<Global> {
-    let profiles = Profiles::load(path)?;
+fn complete(flags: Global, env: &dyn Fn(&str) -> Option<String>) -> Result<Global> {
     let name = flags.profile.clone().or_else(|| env("WINDLASS_PROFILE").filter(|name| !name.is_empty()));
+    let profiles = match profile::path(env) {
+        Ok(path) => Profiles::load(&path)?,
+        // A service may have no home directory. Then there are no profiles, which matters only if one is named.
+        Err(_) if name.is_none() => Profiles::default(),
+        Err(error) => return Err(error),
+    };
     let chosen = match name.or_else(|| profiles.current.clone()) {
         Some(name) => profiles.named(&name)?.clone(),
         None => Profile::default(),
@@ -141,20 +196,54 @@ fn completions(shell: clap_complete::Shell, out: &Out) -> Result {
     out.raw(&script)
 }
 
-/// What is logged: warnings by default, more with -v, as `RUST_LOG` says where it is set.
-pub(crate) fn log_filter(global: &Global) -> EnvFilter {
-    let default = match (global.quiet, global.verbose) {
-        (true, _) => "error",
-        (_, 0) => "warn",
-        (_, 1) => "info",
-        _ => "debug",
+/// What is logged: warnings by default, more with -v, or what `RUST_LOG` sets: levels by target, such as
+/// `windlass_core=debug,info`.
+pub(crate) fn log_filter(global: &Global) -> Targets {
+    let wanted = std::env::var("RUST_LOG").unwrap_or_default();
+    log_filter_of(&wanted, global.quiet, global.verbose)
+}
+
+fn log_filter_of(wanted: &str, quiet: bool, verbose: u8) -> Targets {
+    let default = match (quiet, verbose) {
+        (true, _) => LevelFilter::ERROR,
+        (_, 0) => LevelFilter::WARN,
+        (_, 1) => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
     };
-    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default))
+    let wanted = Some(wanted.trim()).filter(|wanted| !wanted.is_empty());
+    wanted.and_then(|wanted| wanted.parse().ok()).unwrap_or_else(|| Targets::new().with_default(default))
 }
 
 pub(crate) fn log_to_stderr(global: &Global) {
-    let logs = tracing_subscriber::fmt().with_env_filter(log_filter(global)).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
     let logs = logs.with_ansi(!global.no_color && console::user_attended_stderr()).with_target(false);
     // Fails only if something logs already, which is what is wanted.
-    let _ = logs.try_init();
+    let _ = logs.finish().with(log_filter(global)).try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    fn check(wanted: &str, quiet: bool, verbose: u8, target: &str, logged: Level) {
+        let filter = log_filter_of(wanted, quiet, verbose);
+        let level = |level: &Level| filter.would_enable(target, level);
+        let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+        assert_eq!(levels.iter().rfind(|l| level(l)), Some(&logged), "`{wanted}` for {target}");
+    }
+
+    /// The options decide unless `RUST_LOG` does, and what cannot be read decides nothing.
+    #[test]
+    fn levels_come_from_the_environment_or_from_options() {
+        check("", true, 2, "windlass_core", Level::ERROR);
+        check("", false, 0, "windlass_core", Level::WARN);
+        check(" ", false, 1, "hyper", Level::INFO);
+        check("", false, 9, "windlass_core", Level::DEBUG);
+        check("info", true, 0, "hyper", Level::INFO);
+        check("windlass_core=trace,warn", false, 0, "windlass_core::node", Level::TRACE);
+        check("windlass_core=trace,warn", false, 0, "hyper", Level::WARN);
+        check("windlass_core=loud", false, 0, "windlass_core", Level::WARN);
+    }
 }

@@ -31,10 +31,10 @@ pub(crate) fn run(flags: &Global, path: &Path, command: ProfileCommand, out: &Ou
 
 fn add(flags: &Global, mut profiles: Profiles, path: &Path, args: &ProfileAddArgs, out: &Out) -> Result {
     if flags.url.is_none() && flags.db.is_none() {
-        return Err(CliError::Usage("name the place with --url or --db".to_owned()));
+        return Err(CliError::Usage("name a server with --url or a database with --db".to_owned()));
     }
     if profiles.profiles.contains_key(&args.name) && !args.force {
-        let message = format!("a profile is called `{}` already; replace it with --force", args.name);
+        let message = format!("the profile `{}` already exists; replace it with --force", args.name);
         return Err(CliError::Some("conflict".to_owned(), message));
     }
     crate::backend::check_address(flags)?;
@@ -54,9 +54,9 @@ fn add(flags: &Global, mut profiles: Profiles, path: &Path, args: &ProfileAddArg
     if out.wants_json() {
         return out.json(&json!({ "profile": args.name, "api_key": has_key, "current": profiles.current }));
     }
-    out.line(format_args!("{} is saved in {}", args.name, path.display()))?;
+    out.line(format_args!("saved {} in {}", args.name, path.display()))?;
     if flags.url.is_some() && !has_key {
-        out.warn("without an API key the server will refuse; add one by saving the profile again with --force");
+        out.warn("the server will reject requests without an API key; to add one, save the profile again with --force");
     }
     Ok(())
 }
@@ -66,18 +66,18 @@ fn read_key(args: &ProfileAddArgs, out: &Out) -> Result<Option<Secret>> {
     let text = if args.api_key_stdin {
         let mut text = String::new();
         let read = std::io::stdin().lock().take(MOST_KEY_BYTES).read_to_string(&mut text);
-        read.map_err(|error| CliError::invalid("api_key", format!("stdin cannot be read: {error}")))?;
+        read.map_err(|error| CliError::invalid("api_key", format!("cannot read stdin: {error}")))?;
         text
     } else if let Some(key) = std::env::var("WINDLASS_API_KEY").ok().filter(|key| !key.is_empty()) {
         key
     } else if std::io::stdin().is_terminal() && !out.wants_json() {
-        out.ask_secret("API key (nothing for none): ")?
+        out.ask_secret("API key (empty for none): ")?
     } else {
         String::new()
     };
     let key = text.trim();
     if key.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err(CliError::invalid("api_key", "it is more than one word"));
+        return Err(CliError::invalid("api_key", "the key must be one word"));
     }
     Ok((!key.is_empty()).then(|| Secret::new(key.to_owned())))
 }
@@ -92,8 +92,8 @@ fn choose(mut profiles: Profiles, path: &Path, name: Option<String>, out: &Out) 
         return out.json(&json!({ "current": profiles.current }));
     }
     match &profiles.current {
-        Some(name) => out.line(format_args!("{name} is used where no other place is named")),
-        None => out.line("no profile is used where none is named"),
+        Some(name) => out.line(format_args!("{name} is now the default profile")),
+        None => out.line("there is no default profile now"),
     }
 }
 
@@ -140,5 +140,5 @@ fn remove(mut profiles: Profiles, path: &Path, name: &str, out: &Out) -> Result 
     if out.wants_json() {
         return out.json(&json!({ "removed": name }));
     }
-    out.line(format_args!("{name} is removed"))
+    out.line(format_args!("removed {name}"))
 }

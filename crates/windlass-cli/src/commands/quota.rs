@@ -17,7 +17,7 @@ pub(crate) async fn tenants(backend: &dyn Backend, out: &Out) -> Result {
         return out.json(&json!({ "tenants": uses }));
     }
     if uses.is_empty() {
-        out.say("no tenant has unfinished jobs or a policy of its own");
+        out.say("no tenant has unfinished jobs or its own policy");
         return Ok(());
     }
     let mut table = out.table(&["TENANT", "UNFINISHED", "RUNNING", "BYTES", "RATE", "WEIGHT", "POLICY"]);
@@ -71,7 +71,7 @@ async fn show(backend: &dyn Backend, target: Option<TenantId>, out: &Out) -> Res
     match &policy.quota {
         None => out.line(format_args!("{}: nothing is limited", name(target))),
         Some(quota) => {
-            let from = if target.is_some() && !policy.own { " (by the default)" } else { "" };
+            let from = if target.is_some() && !policy.own { " (the default policy)" } else { "" };
             out.line(format_args!("{}: {}{from}", name(target), describe(quota)))
         }
     }
@@ -84,14 +84,14 @@ async fn set(backend: &dyn Backend, target: Option<TenantId>, args: &QuotaSetArg
         return out.json(&json!({ "of": name(target), "quota": quota }));
     }
     out.line(format_args!("{}: {}", name(target), describe(&quota)))?;
-    out.say("every node follows within about a second; what is stored already stays");
+    out.say("every node applies this within about a second; jobs that are already stored stay");
     Ok(())
 }
 
 async fn clear(backend: &dyn Backend, target: Option<TenantId>, out: &Out) -> Result {
     let policy = backend.quota(target).await?;
     if policy.quota.is_none() || (target.is_some() && !policy.own) {
-        return Err(CliError::NotFound(format!("{} has no policy of its own", name(target))));
+        return Err(CliError::NotFound(format!("{} has no own policy", name(target))));
     }
     backend.set_quota(target, None).await?;
     if out.wants_json() {

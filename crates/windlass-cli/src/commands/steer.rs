@@ -11,14 +11,18 @@ use crate::output::{Out, plain};
 /// Pauses everything, a handler or a tenant.
 pub(crate) async fn pause(backend: &dyn Backend, args: &PauseArgs, out: &Out) -> Result {
     let target = args.target.target()?;
-    backend.pause(&target, &args.reason).await?;
+    let paused = backend.pause(&target, &args.reason, args.force).await;
+    if paused.as_ref().is_err_and(|error| error.code() == "handler_not_found") {
+        out.say(format_args!("use --force to pause it anyway, for future jobs"));
+    }
+    paused?;
     if out.wants_json() {
         let pause = backend.pauses().await?.into_iter().find(|pause| pause.target == target);
         return out.json(&json!({ "target": target.name(), "pause": pause }));
     }
     out.line(format_args!("{} is paused", plain(&target.name())))?;
     let resume = target.name().replacen(':', " ", 1);
-    out.say(format_args!("running jobs go on; end it with `windlass resume {resume}`"));
+    out.say(format_args!("running jobs continue; end the pause with `windlass resume {resume}`"));
     Ok(())
 }
 

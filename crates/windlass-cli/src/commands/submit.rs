@@ -1,5 +1,5 @@
-//! Submits one job from the command line, and may wait for it. Called by `commands::run`. Makes the SQLite file if there
-//! is none: a job may be stored before anything runs.
+//! Submits one job from the command line, and may wait for it, or many at once. Called by `commands::run`. Never creates a
+//! database or a schema: `migrate` and `up` do.
 
 use std::io::Read;
 
@@ -21,6 +21,9 @@ pub(crate) async fn submit(global: &Global, backend: &dyn Backend, args: SubmitA
         return Err(CliError::invalid("all_tenants", "a job belongs to one tenant; name it with --tenant"));
     }
     let input = read_input(args.input.as_deref())?;
+    if args.many {
+        return submit_many(backend, &args, &input, out).await;
+    }
     let submitted = backend.submit(&args.handler, input, options(&args)).await?;
     warn_without_node(backend, &args.handler, out).await;
     if args.wait {
@@ -30,9 +33,24 @@ pub(crate) async fn submit(global: &Global, backend: &dyn Backend, args: SubmitA
         return out.json(&submitted);
     }
     if submitted.duplicate {
-        out.say("a job with this key is there already; nothing was stored");
+        out.say("a job with this key already exists; nothing was stored");
     }
     out.line(submitted.id)
+}
+
+async fn submit_many(backend: &dyn Backend, args: &SubmitArgs, input: &RawValue, out: &Out) -> Result {
+    let inputs: Vec<Box<RawValue>> = serde_json::from_str(input.get())
+        .map_err(|_| CliError::invalid("input", "with --many the input must be a JSON array with one item per job"))?;
+    let submitted = backend.submit_many(&args.handler, inputs, options(args)).await?;
+    warn_without_node(backend, &args.handler, out).await;
+    if out.wants_json() {
+        return out.json(&json!({ "jobs": submitted }));
+    }
+    let duplicates = submitted.iter().filter(|submitted| submitted.duplicate).count();
+    if duplicates > 0 {
+        out.say(format_args!("{duplicates} of {} jobs already existed and were not stored again", submitted.len()));
+    }
+    submitted.iter().try_for_each(|submitted| out.line(submitted.id))
 }
 
 fn options(args: &SubmitArgs) -> SubmitOptions {
@@ -61,7 +79,7 @@ pub(crate) fn read_input(given: Option<&str>) -> Result<Box<RawValue>> {
         Some("-") => {
             let mut text = String::new();
             let read = std::io::stdin().lock().take(most).read_to_string(&mut text);
-            read.map_err(|error| CliError::invalid("input", format!("stdin cannot be read: {error}")))?;
+            read.map_err(|error| CliError::invalid("input", format!("cannot read stdin: {error}")))?;
             text
         }
         Some(given) => match given.strip_prefix('@') {
@@ -69,13 +87,13 @@ pub(crate) fn read_input(given: Option<&str>) -> Result<Box<RawValue>> {
             Some(path) => {
                 let mut text = String::new();
                 let read = std::fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text));
-                read.map_err(|error| CliError::invalid("input", format!("{path} cannot be read: {error}")))?;
+                read.map_err(|error| CliError::invalid("input", format!("cannot read {path}: {error}")))?;
                 text
             }
         },
     };
     if text.len() as u64 >= most {
-        return Err(CliError::invalid("input", format!("more than {} bytes", most - 1)));
+        return Err(CliError::invalid("input", format!("longer than the maximum of {} bytes", most - 1)));
     }
     // A word without quotes is the usual slip, and the shell eats one pair.
     RawValue::from_string(text.trim().to_owned())
@@ -87,7 +105,7 @@ async fn warn_without_node(backend: &dyn Backend, handler: &str, out: &Out) {
     let Ok(nodes) = backend.nodes().await else { return };
     let able = nodes.iter().any(|node| node.info.capacity > 0 && node.info.handlers.iter().any(|id| id == handler));
     if !able {
-        out.warn(format_args!("no live node has the handler `{handler}`; the job waits until one has"));
+        out.warn(format_args!("no live node has the handler `{handler}`; the job waits until one starts"));
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) async fn nodes(backend: &dyn Backend, out: &Out) -> Result {
         return out.json(&json!({ "nodes": nodes }));
     }
     if nodes.is_empty() {
-        out.say("no process is registered");
+        out.say("no process is registered as a node");
         return Ok(());
     }
     let mut table = out.table(&["NODE", "HOST", "PID", "VERSION", "RUNNING", "STARTED", "HEARD OF", "HANDLERS"]);
@@ -100,7 +100,7 @@ pub(crate) async fn stats(global: &Global, backend: &dyn Backend, out: &Out) -> 
     }
     out.print_table(table, 0)?;
     if !global.all_tenants {
-        out.say(format_args!("these are the jobs{}", global.whose()));
+        out.say(format_args!("counts only jobs{}", global.whose()));
     }
     Ok(())
 }
@@ -138,13 +138,14 @@ pub(crate) async fn backlog(backend: &dyn Backend, out: &Out) -> Result {
         out.say("nothing waits and nothing runs");
         return Ok(());
     }
-    let mut table = out.table(&["HANDLER", "QUEUE", "WAITING", "OLDEST WAITS", "RUNNING", "PER SECOND"]);
+    let mut table = out.table(&["HANDLER", "QUEUE", "WAITING", "OLDEST WAITS", "BLOCKED", "RUNNING", "PER SECOND"]);
     for line in backlog {
         table.add_row(vec![
             Cell::new(plain(&line.handler)),
             Cell::new(plain(&line.queue)),
             number(line.waiting),
             duration(std::time::Duration::from_millis(line.oldest_wait_ms)),
+            number(line.blocked),
             number(line.running),
             number(format_args!("{:.1}", line.per_second)),
         ]);
@@ -168,7 +169,7 @@ pub(crate) async fn usage(global: &Global, backend: &dyn Backend, args: &UsageAr
         return out.json(&json!({ "from": from.to_string(), "to": to.to_string(), "usage": rows }));
     }
     if rows.is_empty() {
-        out.say(format_args!("nothing was used from {from} to {to}{}", global.whose()));
+        out.say(format_args!("no usage from {from} to {to}{}", global.whose()));
         return Ok(());
     }
     let mut table = out.table(&["DAY", "TENANT", "HANDLER", "JOBS", "CENTS", "UNITS"]);

@@ -56,7 +56,7 @@ pub(crate) async fn until_ended(
                 return Ok(view);
             }
         }
-        Err(CliError::Unavailable(format!("nothing more is heard of job {id}; it goes on")))
+        Err(CliError::Unavailable(format!("no more events arrive for job {id}; the job continues")))
     };
     match at_most {
         None => follow.await,
@@ -72,7 +72,7 @@ pub(crate) fn judge(id: JobId, view: View) -> Result {
     if view.status == Status::Succeeded {
         return Ok(());
     }
-    let error = view.error.unwrap_or_else(|| JobError::terminal(view.status.as_str(), "it did not succeed"));
+    let error = view.error.unwrap_or_else(|| JobError::terminal(view.status.as_str(), "the job did not succeed"));
     Err(windlass::Error::JobFailed { job: id, status: view.status, error: Box::new(error) }.into())
 }
 

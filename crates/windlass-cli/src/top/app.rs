@@ -1,18 +1,14 @@
 //! What `top` shows and what a key does to it. Pure: `top` reads the store and the keyboard, `view` draws.
 
-use std::collections::VecDeque;
-use std::time::Instant;
-
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use windlass::store::{Counts, NodeRecord};
 use windlass::{FailureGroup, HistoryEntry, JobId, JobRecord, Status, Timestamp};
 
-use crate::backend::Backlog;
+use crate::backend::{Backlog, ENDED_OVER, Ended};
 use crate::error::{CliError, Result};
 
 /// What one look saw.
 pub(super) struct Seen {
-    pub(super) at: Instant,
     pub(super) now: Timestamp,
     pub(super) counts: Counts,
     pub(super) running: Vec<JobRecord>,
@@ -20,6 +16,8 @@ pub(super) struct Seen {
     pub(super) failures: Vec<FailureGroup>,
     pub(super) nodes: Vec<NodeRecord>,
     pub(super) backlog: Vec<Backlog>,
+    /// How many jobs ended lately. Not taken from the counts: they forget jobs whose time is over.
+    pub(super) ended: Vec<Ended>,
 }
 
 /// One job in full.
@@ -88,10 +86,8 @@ pub(super) enum Over {
     Job(Box<Detail>),
 }
 
-/// Looks that rates and the sparkline are made of: two minutes at one a second.
-const LOOKS_KEPT: usize = 120;
-/// Over how many looks a rate is taken: short enough to follow, long enough not to flicker.
-const RATE_LOOKS: usize = 5;
+/// Over how many steps a rate is taken: short enough to follow, long enough not to flicker.
+const RATE_STEPS: usize = 2;
 
 /// The state of the screen.
 pub(super) struct App {
@@ -104,12 +100,10 @@ pub(super) struct App {
     pub(super) over: Over,
     pub(super) message: Option<std::result::Result<String, String>>,
     pub(super) seen: Seen,
-    past: VecDeque<(Instant, Counts)>,
 }
 
 impl App {
     pub(super) fn new(place: String, all_tenants: bool, color: bool, seen: Seen) -> App {
-        let past = VecDeque::from([(seen.at, seen.counts)]);
         App {
             place,
             all_tenants,
@@ -120,7 +114,6 @@ impl App {
             over: Over::Nothing,
             message: None,
             seen,
-            past,
         }
     }
 
@@ -131,10 +124,6 @@ impl App {
             Ok(seen) => {
                 if matches!(self.message, Some(Err(_))) {
                     self.message = None;
-                }
-                self.past.push_back((seen.at, seen.counts));
-                while self.past.len() > LOOKS_KEPT {
-                    self.past.pop_front();
                 }
                 if !self.paused {
                     self.seen = seen;
@@ -226,34 +215,36 @@ impl App {
         }
     }
 
-    /// How many jobs came to `status` per second, over the last looks.
+    /// How many jobs came to `status` per second lately.
     pub(super) fn rate(&self, status: Status) -> f64 {
-        let first = self.past.iter().rev().nth(RATE_LOOKS).or(self.past.front());
-        match (first, self.past.back()) {
-            (Some((from, fewer)), Some((to, more))) if to > from => {
-                more.get(status).saturating_sub(fewer.get(status)) as f64 / (*to - *from).as_secs_f64()
-            }
-            _ => 0.0,
-        }
+        let steps = self.full_steps();
+        let steps = &steps[steps.len().saturating_sub(RATE_STEPS)..];
+        let jobs: u64 = steps
+            .iter()
+            .map(|step| match status {
+                Status::Succeeded => step.succeeded,
+                Status::Canceled => step.canceled,
+                Status::DeadLettered => step.dead_lettered,
+                _ => 0,
+            })
+            .sum();
+        let over = ENDED_OVER.resolution().step() * RATE_STEPS as u32;
+        jobs as f64 / over.as_secs_f64()
     }
 
-    /// How many jobs ended between each two looks, newest last.
+    /// How many jobs ended in each step, newest last.
     pub(super) fn throughput(&self) -> Vec<u64> {
-        let ended =
-            |counts: &Counts| Status::ALL.iter().filter(|s| s.is_terminal()).map(|s| counts.get(*s)).sum::<u64>();
-        let pairs = self.past.iter().zip(self.past.iter().skip(1));
-        let per_second = |((from, fewer), (to, more)): (&(Instant, Counts), &(Instant, Counts))| {
-            let seconds = (*to - *from).as_secs_f64().max(0.001);
-            (ended(more).saturating_sub(ended(fewer)) as f64 / seconds).round() as u64
-        };
-        pairs.map(per_second).collect()
+        self.full_steps().iter().map(|step| step.succeeded + step.canceled + step.dead_lettered).collect()
+    }
+
+    /// Without the last one, which is not over and would look like a slump.
+    fn full_steps(&self) -> &[Ended] {
+        &self.seen.ended[..self.seen.ended.len().saturating_sub(1)]
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::time::Duration;
-
     use windlass::TenantId;
 
     use super::*;
@@ -271,7 +262,6 @@ pub(super) mod tests {
         counts.add(Status::Running, 2);
         counts.add(Status::Succeeded, 10);
         let seen = Seen {
-            at: Instant::now(),
             now: Timestamp::from_millis(1_800_000_001_000),
             counts,
             running: vec![job(2, Status::Running), job(1, Status::Running)],
@@ -279,6 +269,7 @@ pub(super) mod tests {
             failures: Vec::new(),
             nodes: Vec::new(),
             backlog: Vec::new(),
+            ended: Vec::new(),
         };
         App::new("sqlite:jobs.db".to_owned(), false, false, seen)
     }
@@ -325,17 +316,25 @@ pub(super) mod tests {
         assert_eq!(app().key(control_c), Doing::Leave);
     }
 
+    /// OPS-7: counts fall when retention passes, and rates do not follow them.
     #[test]
-    fn rates_come_from_two_looks_and_a_failed_one_changes_nothing() {
+    fn rates_are_those_of_the_last_steps_that_are_over() {
         let mut app = app();
-        let mut counts = app.seen.counts;
-        counts.add(Status::Succeeded, 30);
-        let seen = Seen { at: app.seen.at + Duration::from_secs(3), counts, ..self::app().seen };
+        assert_eq!((app.rate(Status::Succeeded), app.throughput()), (0.0, vec![]), "nothing is known");
+        let step = |succeeded, dead_lettered| Ended { succeeded, canceled: 0, dead_lettered };
+        let mut seen = self::app().seen;
+        (seen.counts, seen.ended) = (Counts::default(), vec![step(999, 0), step(30, 0), step(50, 4), step(1, 1)]);
         app.saw(Ok(seen));
-        assert_eq!(app.rate(Status::Succeeded), 10.0);
-        assert_eq!(app.throughput(), [10]);
+        assert_eq!((app.rate(Status::Succeeded), app.rate(Status::DeadLettered)), (4.0, 0.2));
+        assert_eq!(app.throughput(), [999, 30, 54]);
+    }
+
+    #[test]
+    fn a_look_that_failed_changes_nothing() {
+        let mut app = app();
+        let before = app.seen.counts;
         app.saw(Err(CliError::Unavailable("gone".to_owned())));
-        assert_eq!((app.seen.counts, app.message.as_ref().is_some_and(|m| m.is_err())), (counts, true));
+        assert_eq!((app.seen.counts, app.message.as_ref().is_some_and(|m| m.is_err())), (before, true));
     }
 
     #[test]
@@ -345,7 +344,7 @@ pub(super) mod tests {
         let before = app.seen.counts;
         let mut counts = before;
         counts.add(Status::Succeeded, 1);
-        app.saw(Ok(Seen { at: app.seen.at + Duration::from_secs(1), counts, ..self::app().seen }));
+        app.saw(Ok(Seen { counts, ..self::app().seen }));
         assert_eq!(app.seen.counts, before);
         assert_eq!(press(&mut app, KeyCode::Char('p')), Doing::Look);
     }

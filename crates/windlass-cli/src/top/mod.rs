@@ -5,10 +5,11 @@ mod app;
 mod view;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 use windlass::{JobFilter, Page, Status};
 
 use crate::args::{Global, TopArgs};
@@ -30,7 +31,7 @@ const GROUPS: usize = 50;
 /// Runs until it is left.
 pub(crate) async fn run(global: &Global, backend: &Arc<dyn Backend>, args: &TopArgs, out: &Out) -> Result {
     if !out.is_terminal() || out.wants_json() {
-        let message = "`windlass top` draws on a terminal; for programs there are `stats --json` and `events --follow`";
+        let message = "`windlass top` needs a terminal; programs can use `stats --json` and `events --follow`";
         return Err(CliError::Usage(message.to_owned()));
     }
     // A place that cannot be reached is told in words, not on a screen that is gone at once.
@@ -79,6 +80,7 @@ async fn drive(screen: &mut Screen, mut app: App, backend: &Arc<dyn Backend>, ev
     let wanted = Arc::new(Notify::new());
     let mut looks = looking(backend.clone(), every, wanted.clone());
     let (done, mut deeds) = mpsc::channel::<Deed>(1);
+    let mut acting: Option<JoinHandle<()>> = None;
     loop {
         screen.terminal.draw(|frame| view::draw(frame, &mut app))?;
         tokio::select! {
@@ -88,14 +90,27 @@ async fn drive(screen: &mut Screen, mut app: App, backend: &Arc<dyn Backend>, ev
                 };
                 match app.key(key) {
                     Doing::Nothing => {}
-                    Doing::Leave => return Ok(()),
+                    Doing::Leave => {
+                        // What was confirmed is carried out; what became of it nobody sees any more.
+                        deeds.close();
+                        if let Some(acting) = acting {
+                            let _ = acting.await;
+                        }
+                        return Ok(());
+                    }
                     Doing::Look => wanted.notify_one(),
                     Doing::Ask(asked) => {
-                        let (backend, done) = (backend.clone(), done.clone());
-                        tokio::spawn(async move {
+                        let (backend, done, before) = (backend.clone(), done.clone(), acting.take());
+                        acting = Some(tokio::spawn(async move {
+                            // One after the other: each ends the node that it has started.
+                            if let Some(before) = before {
+                                let _ = before.await;
+                            }
                             let deed = carry_out(&*backend, asked).await;
+                            // Acting takes a node. A terminal that stays open is none: others would count on it.
+                            backend.close().await;
                             let _ = done.send(deed).await;
-                        });
+                        }));
                     }
                 }
             }
@@ -138,16 +153,17 @@ async fn look(backend: &dyn Backend) -> Result<Seen> {
     // Not everyone may see these, and none of them is worth an empty screen.
     let failures = backend.failures(&JobFilter::all(), GROUPS).await.unwrap_or_default();
     let backlog = backend.backlog().await.unwrap_or_default();
+    let ended = backend.ended().await.unwrap_or_default();
     let now = backend.now().await?;
-    Ok(Seen { at: Instant::now(), now, counts, running, recent, failures, nodes, backlog })
+    Ok(Seen { now, counts, running, recent, failures, nodes, backlog, ended })
 }
 
 async fn carry_out(backend: &dyn Backend, asked: app::Asked) -> Deed {
     match asked {
-        app::Asked::Cancel(id) => {
-            Deed::Said(backend.cancel(id, "canceled").await.map(|_| format!("{id} is canceled or asked to stop")))
-        }
-        app::Asked::Retry(id) => Deed::Said(backend.retry(id).await.map(|_| format!("{id} is tried again"))),
+        app::Asked::Cancel(id) => Deed::Said(
+            backend.cancel(id, "canceled").await.map(|_| format!("job {id} is canceled, or was asked to stop")),
+        ),
+        app::Asked::Retry(id) => Deed::Said(backend.retry(id).await.map(|_| format!("job {id} runs again"))),
         app::Asked::Show(id) => {
             let detail = async {
                 let (job, why) = (backend.job(id).await?, backend.why(id).await?);

@@ -9,6 +9,7 @@ use windlass::text::{show_duration, show_time};
 use windlass::{JobRecord, Status};
 
 use super::app::{App, Asked, Detail, Over, View};
+use crate::commands::jobs::attempts;
 use crate::output::plain;
 
 /// Columns of the bar of a running job.
@@ -47,7 +48,7 @@ fn draw_head(frame: &mut Frame<'_>, app: &App, area: Rect) {
     frame.render_widget(title, top);
     let highlight = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
     frame.render_widget(Tabs::new(names).select(at).highlight_style(highlight).divider(" "), bottom);
-    let state = if app.paused { "paused, p goes on" } else { "" };
+    let state = if app.paused { "paused, p resumes" } else { "" };
     let clock = format!("{state}  {}", show_time(app.seen.now));
     frame.render_widget(Paragraph::new(clock).alignment(Alignment::Right), right);
 }
@@ -57,7 +58,7 @@ fn draw_foot(frame: &mut Frame<'_>, app: &App, area: Rect) {
         Some(Ok(text)) => Line::styled(plain(text), paint(app.color, Color::Green)),
         Some(Err(text)) => Line::styled(format!("error: {}", plain(text)), paint(app.color, Color::Red)),
         None => Line::styled(
-            "1-4 view  j/k line  Enter show  c cancel  r retry  p pause  ? keys  q leave",
+            "1-4 view  j/k line  Enter show  c cancel  r retry  p pause  ? keys  q quit",
             Style::new().dim(),
         ),
     };
@@ -104,7 +105,8 @@ fn draw_rates(frame: &mut Frame<'_>, app: &App, area: Rect) {
         rate("dead-lettered", Status::DeadLettered),
         rate("canceled", Status::Canceled),
     ];
-    lines.extend(oldest);
+    let blocked = app.seen.counts.get(Status::Blocked);
+    lines.extend(oldest.or_else(|| (blocked > 0).then(|| Line::raw(format!("  nothing waits, {blocked} blocked")))));
     frame.render_widget(Paragraph::new(lines), numbers);
     let throughput = app.throughput();
     let shown = throughput.len().min(line.width as usize);
@@ -163,7 +165,7 @@ fn draw_failures(frame: &mut Frame<'_>, app: &App, area: Rect) {
         ])
     });
     let head = ["SIGNATURE", "HANDLER", "CODE", "DEAD", "RETRY", "LAST", "WHAT WENT WRONG"];
-    draw_table(frame, app, area, "Failures by what went wrong", head, &columns, rows.collect());
+    draw_table(frame, app, area, "Failures by cause", head, &columns, rows.collect());
 }
 
 fn draw_nodes(frame: &mut Frame<'_>, app: &App, area: Rect) {
@@ -227,16 +229,16 @@ fn help() -> Text<'static> {
         Line::raw("j k, arrows       choose a line"),
         Line::raw("Enter             show the job"),
         Line::raw("c                 cancel it"),
-        Line::raw("r                 try it again now"),
-        Line::raw("p, space          let the screen stand still"),
+        Line::raw("r                 retry it now"),
+        Line::raw("p, space          pause the display"),
         Line::raw("q, Esc            leave"),
     ])
 }
 
 fn question(asked: Asked) -> String {
     match asked {
-        Asked::Cancel(id) => format!("Cancel job {id}? y does it, any other key does not."),
-        Asked::Retry(id) => format!("Try job {id} again now? y does it, any other key does not."),
+        Asked::Cancel(id) => format!("Cancel job {id}? Press y to confirm, any other key to keep it."),
+        Asked::Retry(id) => format!("Retry job {id} now? Press y to confirm, any other key to leave it."),
         Asked::Show(id) => format!("Show job {id}?"),
     }
 }
@@ -253,7 +255,7 @@ fn describe(detail: &Detail, color: bool) -> Text<'static> {
         ]),
         field("why", plain(&detail.why)),
         field("tenant", job.tenant.to_string()),
-        field("attempt", format!("{} ({} failed)", job.attempt, job.failed)),
+        field("attempt", attempts(job)),
         field("created", show_time(job.created_at)),
     ];
     let error = job.error.as_ref().map(|error| field("error", plain(&error.to_string())));
@@ -265,6 +267,7 @@ fn describe(detail: &Detail, color: bool) -> Text<'static> {
         Line::from(vec![
             Span::raw(format!("{}  ", show_time(entry.at))).dim(),
             Span::styled(format!("{:<14}", entry.status.as_str()), status_style(color, entry.status)),
+            Span::raw(format!("{:<3}", entry.attempt)),
             Span::raw(plain(&what)),
         ])
     }));
@@ -318,7 +321,7 @@ mod tests {
     #[test]
     fn the_overview_shows_counts_and_running_jobs() {
         let screen = drawn(&mut app(), 100, 30);
-        for part in ["sqlite:jobs.db", "1 Overview", "succeeded", "10", "Running, 2", "email.send", "q leave"] {
+        for part in ["sqlite:jobs.db", "1 Overview", "succeeded", "10", "Running, 2", "email.send", "q quit"] {
             assert!(screen.contains(part), "{part} in\n{screen}");
         }
     }
@@ -336,6 +339,23 @@ mod tests {
                 app.over = Over::Job(Box::new(detail));
                 drawn(&mut app, width, height);
             }
+        }
+    }
+
+    /// API-5: what was lost with a node is counted as `show` counts it.
+    #[test]
+    fn a_job_shows_its_attempts_as_show_does() {
+        let mut app = app();
+        let mut of = job(1, Status::Retrying);
+        (of.attempt, of.failed, of.recoveries) = (3, 2, 1);
+        let entry = |attempt| windlass::HistoryEntry::new(of.created_at, Status::Pending, attempt);
+        let history = (0..=3).map(entry).collect();
+        let detail = Detail { job: of, why: String::new(), history };
+        app.over = Over::Job(Box::new(detail));
+        let screen = drawn(&mut app, 120, 40);
+        assert!(screen.contains("3 (2 failed, 1 node lost with it)"), "{screen}");
+        for attempt in 0..=3 {
+            assert!(screen.contains(&format!("Z  pending       {attempt} ")), "{attempt} in\n{screen}");
         }
     }
 

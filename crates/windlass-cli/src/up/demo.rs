@@ -83,7 +83,7 @@ impl JobHandler for Report {
             }
             written.pages += 1;
             ctx.save_checkpoint(&written).await?;
-            ctx.log(LogLevel::Info, format!("page {} of {} is written", written.pages, input.pages));
+            ctx.log(LogLevel::Info, format!("wrote page {} of {}", written.pages, input.pages));
         }
         ctx.report_progress(100.0, format!("{}, done", input.month));
         ctx.record_cost(Cost { cents: 2 * i64::from(input.pages), units: i64::from(input.pages) });

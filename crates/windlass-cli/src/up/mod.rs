@@ -3,6 +3,7 @@
 
 mod demo;
 mod producer;
+mod reach;
 mod screen;
 
 use std::collections::VecDeque;
@@ -13,15 +14,16 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use windlass::store::Counts;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::prelude::*;
 use windlass::{JobId, JobService, OperatorRight, Status};
 
-use windlass_server::{Auth, Config};
+use windlass_server::{Auth, Config, LocalKey};
 
 use crate::args::{Global, UpArgs};
-use crate::beside;
+use crate::beside::{self, Announced};
 use crate::commands::{log_filter, log_to_stderr};
-use crate::connect::{Place, with_keys};
+use crate::connect::{Place, actor, with_keys};
 use crate::error::{CliError, Result};
 use crate::output::Out;
 use crate::serve::LISTEN;
@@ -38,29 +40,34 @@ const LATELY: usize = 8;
 /// Log lines under the picture.
 const LOG_LINES: usize = 3;
 
-/// Runs until it is told to stop.
-pub(crate) async fn run(global: &Global, args: &UpArgs, out: &Out) -> Result {
+/// Runs until it is told to stop. `bare` is what other commands work on where their command line names no place.
+pub(crate) async fn run(global: &Global, bare: Option<&Global>, args: &UpArgs, out: &Out) -> Result {
     let place = match &args.data {
         Some(directory) => Place::in_directory(directory),
         None => Place::of(global)?,
     };
     if global.url.is_some() {
-        return Err(CliError::Usage("`windlass up` runs here, on a database; name it with --db or --data".to_owned()));
+        return Err(CliError::Usage(
+            "`windlass up` works on a database, not on a server; name the database with --db or --data".to_owned(),
+        ));
     }
     let log = start_log(global, out);
     let store = place.make().await?;
+    place.warn_if_exposed(out);
     let service = start_service(store, global, args).await?;
     let started = Instant::now();
     // Whatever ends the watching, also a reader that goes away: jobs get their time to end.
-    let watched = watch(&service, &place, args, log, out).await;
+    let watched = watch(&service, &place, bare, args, log, out).await;
     stop_service(&service, out).await;
-    summary(&service, &watched?, started.elapsed(), &place, out).await
+    watched?;
+    summary(&service, started.elapsed(), &place, out).await
 }
 
 /// Where the API and the dashboard are.
 struct Served {
     url: String,
     link: String,
+    _announced: Option<Announced>,
     _serving: Abort,
 }
 
@@ -69,6 +76,8 @@ async fn serve(service: &JobService, place: &Place, args: &UpArgs) -> Result<Ser
     let mut config = Config::listen(args.listen.unwrap_or(LISTEN));
     config.auth = Auth::Local;
     config.environment = "local".to_owned();
+    let local = LocalKey::generate(actor());
+    config.local_key = Some(local.clone());
     let server = match crate::serve::bind(service, config.clone()).await {
         // Somebody else has the usual port, perhaps another `up`; any other will do.
         Err(error) if error.code() == "unavailable" && args.listen.is_none() => {
@@ -78,32 +87,43 @@ async fn serve(service: &JobService, place: &Place, args: &UpArgs) -> Result<Ser
         bound => bound?,
     };
     let url = format!("http://{}", server.address());
-    beside::announce(service, place, &url).await?;
+    let _announced = beside::announce(place, &url, &local)?;
     let link = server.login_link().unwrap_or_else(|| url.clone());
     // Ends with the process: whoever waits for an answer has seen the jobs end.
     let _serving = Abort(tokio::spawn(server.run(std::future::pending())));
-    Ok(Served { url, link, _serving })
+    Ok(Served { url, link, _announced, _serving })
 }
 
-/// Serves, runs the demo and shows what happens, until told to stop. Answers with the counts at the start.
-async fn watch(service: &JobService, place: &Place, args: &UpArgs, log: LogLines, out: &Out) -> Result<Counts> {
-    let before = service.operator(OperatorRight::assume()).counts().await?;
+/// Serves, runs the demo and shows what happens, until told to stop.
+async fn watch(
+    service: &JobService,
+    place: &Place,
+    bare: Option<&Global>,
+    args: &UpArgs,
+    log: LogLines,
+    out: &Out,
+) -> Result {
     let served = serve(service, place, args).await?;
-    let _producing = (!args.no_demo).then(|| Abort(tokio::spawn(producer::produce(service.clone()))));
+    let produce = || {
+        let demo = service.clone();
+        Abort(service.supervisor().spawn_here("demo", move || producer::produce(demo.clone())))
+    };
+    let _producing = (!args.no_demo).then(produce);
     let stop = stop_signal(args.for_seconds.map(Duration::from_secs));
     if out.is_terminal() && !out.wants_json() {
-        draw_until(stop, service, Screen::new(Picture::new(place, &served.link, args, log), out)).await?;
+        let hints = reach::hints(place, bare, &served.url);
+        draw_until(stop, service, Screen::new(Picture::new(place, &served.link, hints, args, log), out)).await?;
     } else {
         let Served { url, link, .. } = &served;
         if out.wants_json() {
             out.json(&serde_json::json!({ "database": place.describe(), "address": url, "login": link }))?;
         } else {
             out.line(format_args!("windlass {} on {} at {url}", env!("CARGO_PKG_VERSION"), place.describe()))?;
-            out.say(format_args!("see it in a browser: {link} (works once)"));
+            out.say(format_args!("open the dashboard: {link} (works once)"));
         }
         print_until(stop, service, out).await?;
     }
-    Ok(before)
+    Ok(())
 }
 
 async fn start_service(store: Arc<dyn windlass::store::Store>, global: &Global, args: &UpArgs) -> Result<JobService> {
@@ -112,6 +132,7 @@ async fn start_service(store: Arc<dyn windlass::store::Store>, global: &Global, 
         config.grace = Duration::from_secs(1);
     });
     let builder = if args.no_demo { builder } else { demo::register(builder) };
+    let builder = crate::handlers::register(builder, args.handlers.as_deref())?;
     let builder = windlass_server::webhooks::register(builder);
     Ok(with_keys(builder, global)?.start().await?)
 }
@@ -166,7 +187,7 @@ async fn stop_service(service: &JobService, out: &Out) {
     if running > 0 {
         let jobs = if running == 1 { "1 running job".to_owned() } else { format!("{running} running jobs") };
         let limit = SHUTDOWN.as_secs();
-        out.say(format_args!("stopping: {jobs} may end within {limit} s (Ctrl-C again to leave at once)"));
+        out.say(format_args!("stopping: waiting up to {limit} s for {jobs} (Ctrl-C again to exit at once)"));
     }
     tokio::select! {
         () = service.shutdown() => {}
@@ -174,14 +195,14 @@ async fn stop_service(service: &JobService, out: &Out) {
     }
 }
 
-async fn summary(service: &JobService, before: &Counts, ran: Duration, place: &Place, out: &Out) -> Result {
-    let after = service.operator(OperatorRight::assume()).counts().await?;
-    let gained = |status| after.get(status).saturating_sub(before.get(status));
-    let waiting = after.unfinished();
-    let (succeeded, dead) = (gained(Status::Succeeded), gained(Status::DeadLettered));
+async fn summary(service: &JobService, ran: Duration, place: &Place, out: &Out) -> Result {
+    let waiting = service.operator(OperatorRight::assume()).counts().await?.unfinished();
+    let totals = service.totals();
+    let succeeded: u64 = totals.iter().map(|total| total.succeeded).sum();
+    let dead: u64 = totals.iter().map(|total| total.dead_lettered).sum();
     let ran = windlass::text::show_duration(ran);
     out.say(format_args!(
-        "stopped after {ran}: {succeeded} jobs succeeded, {dead} became dead letters, {waiting} go on when it starts again"
+        "stopped after {ran}: {succeeded} jobs succeeded, {dead} became dead letters, {waiting} continue at the next start"
     ));
     out.say(format_args!("the jobs are in {}", place.describe()));
     Ok(())
@@ -198,7 +219,7 @@ async fn print_until(stop: impl Future<Output = ()>, service: &JobService, out: 
             () = &mut stop => true,
         };
         let counts = service.operator(OperatorRight::assume()).counts().await?;
-        rate.saw(&counts);
+        rate.saw(ended(service));
         let counted = Status::ALL.map(|status| format!("{status}={}", counts.get(status))).join(" ");
         if out.wants_json() {
             let counts: serde_json::Map<_, _> =
@@ -233,12 +254,17 @@ async fn draw_until(stop: impl Future<Output = ()>, service: &JobService, mut sc
             }
             _ = ticks.tick() => {
                 let counts = service.operator(OperatorRight::assume()).counts().await?;
-                rate.saw(&counts);
+                rate.saw(ended(service));
                 let seen = screen::look(service, lately.make_contiguous(), counts, rate.per_second()).await?;
                 screen.draw(&seen)?;
             }
         }
     }
+}
+
+/// How many jobs have ended in this process. Counts of the store would not do: they forget jobs whose time is over.
+fn ended(service: &JobService) -> u64 {
+    service.totals().iter().map(|total| total.succeeded + total.canceled + total.dead_lettered).sum()
 }
 
 /// How many jobs end per second, over the last few seconds.
@@ -249,8 +275,7 @@ struct Rate(VecDeque<(Instant, u64)>);
 const RATE_WINDOW: Duration = Duration::from_secs(5);
 
 impl Rate {
-    fn saw(&mut self, counts: &Counts) {
-        let ended = Status::ALL.iter().filter(|status| status.is_terminal()).map(|status| counts.get(*status)).sum();
+    fn saw(&mut self, ended: u64) {
         self.0.push_back((Instant::now(), ended));
         while self.0.front().is_some_and(|(at, _)| at.elapsed() > RATE_WINDOW) {
             self.0.pop_front();
@@ -279,12 +304,12 @@ fn start_log(global: &Global, out: &Out) -> LogLines {
     }
     let kept = lines.clone();
     let logs = tracing_subscriber::fmt()
-        .with_env_filter(log_filter(global))
+        .with_max_level(LevelFilter::TRACE)
         .with_ansi(false)
         .with_target(false)
         .with_writer(move || LogWriter(kept.clone()));
     // Fails only if something logs already, which is what is wanted.
-    let _ = logs.try_init();
+    let _ = logs.finish().with(log_filter(global)).try_init();
     lines
 }
 

@@ -1,11 +1,12 @@
 //! The picture that `up` draws: counts, throughput, long jobs with their bars, and what ended lately. Drawn in place
-//! with a few escape codes, cut to the terminal's width and height. Reads the store; never changes anything.
+//! with a few escape codes, cut to the terminal's width and height but for its link and hints. Reads the store; never changes anything.
 
-use console::{Style, Term, truncate_str};
+use console::{Style, Term, measure_text_width, truncate_str};
 use windlass::store::Counts;
 use windlass::{JobFilter, JobId, JobRecord, JobService, OperatorRight, Page, Scope, Status};
 
 use super::LogLines;
+use super::reach::Hint;
 use crate::args::UpArgs;
 use crate::connect::Place;
 use crate::error::Result;
@@ -20,33 +21,21 @@ const COUNT_COLUMNS: usize = 25;
 const BAR_COLUMNS: usize = 30;
 /// No line is longer than this, however wide the terminal: the eye would lose it.
 const WIDEST: usize = 110;
+/// What stands above the link.
+const DASHBOARD: &str = "Dashboard, with a link that works once (`login`, see below, prints another):";
 
 /// What does not change while it runs.
 pub(super) struct Picture {
     database: String,
     link: String,
-    hint: String,
+    hints: Vec<Hint>,
     concurrency: u16,
     log: LogLines,
 }
 
 impl Picture {
-    pub(super) fn new(place: &Place, link: &str, args: &UpArgs, log: LogLines) -> Picture {
-        let (database, link) = (place.describe(), link.to_owned());
-        Picture { database, link, hint: hint(place), concurrency: args.concurrency, log }
-    }
-}
-
-/// How to look around from another terminal.
-fn hint(place: &Place) -> String {
-    let default = Place::in_directory(std::path::Path::new(crate::connect::DATA_DIR));
-    let db = if *place == default { String::new() } else { format!(" --db {}", place.describe()) };
-    match place {
-        Place::Memory => "Everything is in memory and gone when this ends.".to_owned(),
-        _ => format!(
-            "From another terminal: windlass{db} --all-tenants list\n\
-             Likewise top, show ID, watch ID, cancel ID, failures list, dead replay --all, pause handler demo.flaky, doctor."
-        ),
+    pub(super) fn new(place: &Place, link: &str, hints: Vec<Hint>, args: &UpArgs, log: LogLines) -> Picture {
+        Picture { database: place.describe(), link: link.to_owned(), hints, concurrency: args.concurrency, log }
     }
 }
 
@@ -89,12 +78,10 @@ impl<'a> Screen<'a> {
 
     /// Replaces the last picture.
     pub(super) fn draw(&mut self, seen: &Seen) -> Result {
-        let size @ (height, width) = self.term.size();
+        let size @ (height, columns) = self.term.size();
         // The last column stays free: some terminals wrap when it is used.
-        let width = usize::from(width.max(20)).saturating_sub(1).min(WIDEST);
-        let mut lines = self.lines(seen, width);
-        // A picture higher than the terminal would scroll away and leave copies behind.
-        lines.truncate(usize::from(height.max(4)).saturating_sub(1));
+        let width = usize::from(columns.max(20)).saturating_sub(1).min(WIDEST);
+        let lines = self.lines(seen, width, usize::from(height.max(4)).saturating_sub(1));
         let mut text = String::new();
         if size != self.size {
             // The terminal has wrapped the old picture anew, so nobody knows where it begins.
@@ -105,11 +92,11 @@ impl<'a> Screen<'a> {
         }
         for line in &lines {
             // Cleared after writing, not before: an empty moment would flicker.
-            text.push_str(&truncate_str(line, width, "…"));
+            text.push_str(line);
             text.push_str("\x1b[K\n");
         }
         text.push_str("\x1b[J");
-        self.drawn = lines.len();
+        self.drawn = lines.iter().map(|line| rows(line, columns.into())).sum();
         self.term.write_str(&text)?;
         Ok(self.term.flush()?)
     }
@@ -120,45 +107,55 @@ impl<'a> Screen<'a> {
         Ok(self.term.flush()?)
     }
 
-    fn lines(&self, seen: &Seen, width: usize) -> Vec<String> {
+    /// The picture in at most `height` rows: the link and the hints stay whole, what happens gets the room between.
+    fn lines(&self, seen: &Seen, width: usize, height: usize) -> Vec<String> {
         let dim = |text: &str| self.out.paint(&Style::new().dim(), text);
         let heading = |text: &str| self.out.paint(&Style::new().bold(), text);
-        let mut lines = vec![
-            format!(
-                "{} {} on {}",
-                self.out.paint(&Style::new().bold().cyan(), "windlass"),
-                env!("CARGO_PKG_VERSION"),
-                self.picture.database
-            ),
-            format!("{}  {}", dim("Dashboard, the link works once:"), self.picture.link),
+        let cut = |line: String| truncate_str(&line, width, "…").into_owned();
+        let name = self.out.paint(&Style::new().bold().cyan(), "windlass");
+        let shows_login = self.picture.hints.iter().any(|hint| matches!(hint, Hint::Command(_)));
+        let mut top = vec![
+            cut(format!("{name} {} on {}", env!("CARGO_PKG_VERSION"), self.picture.database)),
+            cut(dim(if shows_login { DASHBOARD } else { "Dashboard, with a link that works once:" })),
+            // Never cut: half a link opens nothing. On a line of its own, so that it seldom wraps.
+            self.picture.link.clone(),
             String::new(),
         ];
-        lines.extend(self.counts(&seen.counts, width));
-        lines.push(String::new());
-        lines.push(format!(
+        top.extend(self.counts(&seen.counts, width));
+        top.push(cut(format!(
             "  {} jobs/s   {} of {} slots busy",
             self.out.paint(&Style::new().bold(), format_args!("{:>5.1}", seen.rate)),
             seen.running,
             self.picture.concurrency
-        ));
-        lines.push(String::new());
-        lines.push(heading("Long jobs"));
+        )));
+        let mut bottom = vec![String::new()];
+        bottom.extend(self.picture.hints.iter().flat_map(|hint| match hint {
+            Hint::Words(words) => wrap(words, width).iter().map(|line| dim(line)).collect(),
+            // As long as it is: the terminal wraps it, and copies it as one line.
+            Hint::Command(command) => vec![format!("  {command}")],
+        }));
+        bottom.push(dim("Ctrl-C stops; after a restart it continues where it stopped."));
+        let log = self.picture.log.lock();
+        bottom.extend(log.iter().map(|line| cut(self.out.paint(&Style::new().yellow(), line))));
+
+        let mut long = vec![String::new(), heading("Long jobs")];
         // Always the same height, so that what stands below does not jump.
-        lines.extend((0..BARS).map(|n| match seen.long.get(n) {
-            Some(job) => self.bar(job, width),
+        long.extend((0..BARS).map(|n| match seen.long.get(n) {
+            Some(job) => cut(self.bar(job, width)),
             None if n == 0 => dim("  none at the moment"),
             None => String::new(),
         }));
-        lines.push(String::new());
-        lines.push(heading("Lately"));
+        let mut lately = vec![String::new(), heading("Lately")];
         if seen.lately.is_empty() {
-            lines.push(dim("  nothing yet"));
+            lately.push(dim("  nothing yet"));
         }
-        lines.extend(seen.lately.iter().map(|job| self.job(job, seen.now)));
-        lines.push(String::new());
-        lines.extend(self.picture.hint.lines().map(dim));
-        lines.push(dim("Ctrl-C stops; started again, it goes on where it stopped."));
-        lines.extend(self.picture.log.lock().iter().map(|line| self.out.paint(&Style::new().yellow(), line)));
+        lately.extend(seen.lately.iter().map(|job| cut(self.job(job, seen.now))));
+        let taken: usize = top.iter().chain(&bottom).map(|line| rows(line, width)).sum();
+        let mut lines = top;
+        lines.extend(share(long, lately, height.saturating_sub(taken)));
+        lines.extend(bottom);
+        // A picture higher than the terminal would scroll away and leave copies behind.
+        lines.truncate(height);
         lines
     }
 
@@ -209,5 +206,71 @@ impl Drop for Screen<'_> {
     fn drop(&mut self) {
         let _ = self.term.show_cursor();
         let _ = self.term.flush();
+    }
+}
+
+/// What fits of two lists below each other: the second gives way first, down to one entry, then the first goes.
+fn share(mut first: Vec<String>, mut second: Vec<String>, room: usize) -> Vec<String> {
+    /// A blank line, a heading and one entry.
+    const LEAST: usize = 3;
+    if first.len() + LEAST > room {
+        first.clear();
+    }
+    second.truncate(room - first.len());
+    if second.len() < LEAST {
+        second.clear();
+    }
+    first.extend(second);
+    first
+}
+
+/// The rows of a terminal that a line takes.
+fn rows(line: &str, columns: usize) -> usize {
+    measure_text_width(line).div_ceil(columns.max(1)).max(1)
+}
+
+/// A text in lines of this width, broken between words. A word that is longer has a line of its own, whole.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("one at least");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if measure_text_width(line) + 1 + measure_text_width(word) <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words_and_long_words_stay_whole() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("see http://a-long-link now", 8), ["see", "http://a-long-link", "now"]);
+        assert_eq!((rows("", 10), rows("0123456789", 10), rows("0123456789a", 10)), (1, 1, 2));
+    }
+
+    #[test]
+    fn what_happened_lately_gives_way_first() {
+        let section = |name: &str, entries: usize| -> Vec<String> {
+            let entries = (0..entries).map(|n| format!("{name} {n}"));
+            [String::new(), name.to_owned()].into_iter().chain(entries).collect()
+        };
+        let lengths = |room| {
+            let shared = share(section("long", 2), section("lately", 8), room);
+            let count = |name: &str| shared.iter().filter(|line| line.starts_with(name)).count();
+            (count("long"), count("lately"), shared.len() <= room)
+        };
+        assert_eq!(lengths(20), (3, 9, true));
+        assert_eq!(lengths(10), (3, 5, true));
+        assert_eq!(lengths(6), (0, 5, true), "one list that says something, not two that do not");
+        assert_eq!(lengths(2), (0, 0, true));
     }
 }

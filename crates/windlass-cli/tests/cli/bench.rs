@@ -104,6 +104,71 @@ fn several_processes_share_a_server() {
     assert_eq!(databases(&server), 0);
 }
 
+#[test]
+fn two_builds_are_compared_in_turns() {
+    let program = windlass_testkit::servers::windlass_bin();
+    let program = program.to_str().expect("a path that can be written");
+    let args = ["--scenario", "submit,latency", "--jobs", "20", "--repeats", "3", "--against", program];
+    let ran = finish(bare(&[&["bench", "--json"], &args[..]].concat()));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let reports: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for (report, figure) in reports.iter().zip(["jobs_per_second", "p50_ms"]) {
+        for key in [figure, "other_build", "ratio_to_other_build"] {
+            assert!(report[key].as_f64().is_some_and(|value| value > 0.0), "{key} in {report}");
+        }
+        assert!(report["ratio_spread"].is_number(), "{report}");
+    }
+    assert_eq!(reports.len(), 2);
+
+    let not_windlass = finish(bare(&["bench", "--scenario", "submit", "--jobs", "1", "--against", "/bin/true"]));
+    assert_eq!(not_windlass.code, 1, "{not_windlass:?}");
+    assert!(not_windlass.stderr.contains("/bin/true did not measure submit"), "{not_windlass:?}");
+}
+
+/// Two builds are compared by a figure that the store has: a file counts no queries.
+#[test]
+fn idle_nodes_of_two_builds_are_compared_on_a_file() {
+    let program = windlass_testkit::servers::windlass_bin();
+    let program = program.to_str().expect("a path that can be written");
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let store = format!("sqlite:{}", directory.path().join("idle.db").display());
+    let args = ["--scenario", "idle", "--seconds", "1", "--store", &store, "--against", program];
+    let report = &bench(&args)[0];
+    assert!(report["cpu_ms_per_second"].is_number() && report["other_build"].is_number(), "{report}");
+    assert_eq!(report["better"], serde_json::json!({ "ratio_to_other_build": "lower" }));
+}
+
+/// SEC-2: the password of a database is on no command line, where every user of the machine could read it.
+#[cfg(unix)]
+#[test]
+fn a_password_is_not_on_the_command_line_of_the_builds_that_are_compared() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = PostgresServer::start(PostgresOptions::fleeting()).expect("a throwaway server");
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let (wrapper, seen) = (directory.path().join("windlass"), directory.path().join("seen"));
+    // The program itself, after its command line was written down.
+    let program = windlass_testkit::servers::windlass_bin();
+    let script = format!("#!/bin/sh\necho \"$@\" >> {}\nexec {} \"$@\"\n", seen.display(), program.display());
+    std::fs::write(&wrapper, script).expect("writes");
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).expect("may");
+    let compare = |user: &str| {
+        let url = format!("postgres://{user}@127.0.0.1:{}/postgres", server.port());
+        let args = ["bench", "--json", "--repeats", "1", "--scenario", "submit", "--jobs", "20", "--against"];
+        let mut command = bare(&args);
+        command.arg(&wrapper).env("WINDLASS_BENCH_STORE", &url);
+        let ran = finish(command);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let report: Value = serde_json::from_str(ran.stdout.trim()).expect("JSON");
+        let better = &report["better"]["ratio_to_other_build"];
+        assert_eq!((&report["store"], better), (&"postgres".into(), &"higher".into()));
+        std::fs::read_to_string(&seen).expect("it was started")
+    };
+    let said = compare("postgres:hunter2");
+    assert!(said.contains("--scenario submit") && !said.contains("hunter2") && !said.contains("--store"), "{said}");
+    // Where there is none, builds that are older than the variable are told too.
+    assert!(compare("postgres").contains("--store postgres://postgres@127.0.0.1"));
+}
+
 /// Runs a stress: whether it passes depends on the machine, that it is judged does not.
 #[track_caller]
 fn stress(args: &[&str], figures: &[&str]) -> Value {

@@ -24,35 +24,42 @@ pub(crate) struct Ran {
 }
 
 impl Windlass {
-    /// A SQLite file, which is not there yet.
+    /// A SQLite file without jobs.
     pub(crate) fn new() -> Windlass {
+        let windlass = Windlass::missing();
+        assert_eq!(windlass.run(&["migrate"]).code, 0);
+        windlass
+    }
+
+    /// A SQLite file, which is not there yet.
+    pub(crate) fn missing() -> Windlass {
         let directory = TempDir::new().expect("a temporary directory");
         let url = format!("sqlite:{}", directory.path().join("windlass.db").display());
         Windlass { directory, place: vec![("WINDLASS_DB", url)] }
     }
 
-    /// A database on a server.
+    /// A database on a server, as it is.
     pub(crate) fn on(url: String) -> Windlass {
-        Windlass { place: vec![("WINDLASS_DB", url)], ..Windlass::new() }
+        Windlass { place: vec![("WINDLASS_DB", url)], ..Windlass::missing() }
     }
 
     /// A Windlass server, with a key for it.
     pub(crate) fn through(served: &Served, key: &str) -> Windlass {
         let place = vec![("WINDLASS_URL", served.url.clone()), ("WINDLASS_API_KEY", key.to_owned())];
-        Windlass { place, ..Windlass::new() }
+        Windlass { place, ..Windlass::missing() }
     }
 
     /// With jobs in it that the demo has left: ended ones, waiting ones and at least one dead letter.
     pub(crate) fn with_demo_jobs() -> Windlass {
         static LEFT: OnceLock<Windlass> = OnceLock::new();
         let left = LEFT.get_or_init(|| {
-            let windlass = Windlass::new();
+            let windlass = Windlass::missing();
             let mut up = windlass.up(&[]);
             up.wait_for("a success and a dead letter", |counts| counts("succeeded") > 0 && counts("dead_lettered") > 0);
             assert_eq!(up.stop("INT").code, 0);
             windlass
         });
-        let copy = Windlass::new();
+        let copy = Windlass::missing();
         for file in std::fs::read_dir(left.path()).expect("the directory is there") {
             let file = file.expect("it can be read");
             std::fs::copy(file.path(), copy.path().join(file.file_name())).expect("files can be copied");
@@ -68,10 +75,16 @@ impl Windlass {
         self.path().join("windlass.db")
     }
 
-    /// The command with this database, free of what the environment of the tests says.
+    /// The command with this database, free of what the environment of the tests says. `up` listens to its command line
+    /// alone.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = bare(args);
         command.envs(self.place.iter().map(|(name, value)| (name, value)));
+        if let (Some(&"up"), [("WINDLASS_DB", url)]) = (args.first(), &self.place[..])
+            && !args.contains(&"--data")
+        {
+            command.args(["--db", url]);
+        }
         command.env("WINDLASS_CONFIG", self.path().join("profiles.toml"));
         command
     }
@@ -119,7 +132,17 @@ impl Windlass {
 
     /// Starts `up` in the background.
     pub(crate) fn up(&self, args: &[&str]) -> Up {
-        let mut command = self.command(&[&["up", "--listen", "127.0.0.1:0"], args].concat());
+        Windlass::start(self.command(&[&["up", "--listen", "127.0.0.1:0"], args].concat()))
+    }
+
+    /// The same with the file in this directory.
+    pub(crate) fn up_in(&self, data: &Path, args: &[&str]) -> Up {
+        let mut command = self.command(&["up", "--listen", "127.0.0.1:0", "--data"]);
+        command.arg(data).args(args);
+        Windlass::start(command)
+    }
+
+    fn start(mut command: Command) -> Up {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("piped"));
         Up { child, lines }
@@ -191,7 +214,10 @@ pub(crate) fn bare(args: &[&str]) -> Command {
         .env_remove("WINDLASS_TENANT")
         .env_remove("WINDLASS_KEYS")
         .env_remove("WINDLASS_KEY_FILE")
-        .env("USER", "tester");
+        .env_remove("WINDLASS_LISTEN")
+        .env_remove("WINDLASS_BENCH_STORE")
+        .env("USER", "tester")
+        .env("HOSTNAME", "here");
     command
 }
 
@@ -269,4 +295,94 @@ pub(crate) fn http_get(host: &str, path: &str) -> String {
     let mut answer = Vec::new();
     std::io::Read::read_to_end(&mut connection, &mut answer).expect("it answers");
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// What a terminal of 80 columns and 24 rows shows, as far as `up` writes to it.
+pub(crate) struct Terminal {
+    rows: Vec<Vec<char>>,
+    at: (usize, usize),
+}
+
+impl Terminal {
+    pub(crate) const COLUMNS: usize = 80;
+    pub(crate) const ROWS: usize = 24;
+
+    pub(crate) fn new() -> Terminal {
+        Terminal { rows: vec![vec![' '; Terminal::COLUMNS]; Terminal::ROWS], at: (0, 0) }
+    }
+
+    /// A command on such a terminal; its output is what is written to the terminal.
+    pub(crate) fn run(command: &Command) -> Command {
+        let quote = |text: &std::ffi::OsStr| format!("'{}'", text.to_str().expect("text"));
+        let words: Vec<String> = std::iter::once(command.get_program()).chain(command.get_args()).map(quote).collect();
+        let mut script = Command::new("script");
+        let (columns, rows) = (Terminal::COLUMNS, Terminal::ROWS);
+        let line = format!("stty cols {columns} rows {rows} && exec {}", words.join(" "));
+        script.args(["--quiet", "--flush", "--return", "--command", &line, "/dev/null"]);
+        if let Some(directory) = command.get_current_dir() {
+            script.current_dir(directory);
+        }
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => script.env(name, value),
+                None => script.env_remove(name),
+            };
+        }
+        script.env("TERM", "xterm").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        script
+    }
+
+    /// Shows what was written, and hands over each whole picture: `up` ends one by clearing what is below.
+    pub(crate) fn show(&mut self, written: &str, mut picture: impl FnMut(Vec<String>)) {
+        let mut letters = written.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '\r' => self.at.1 = 0,
+                '\n' => self.down(),
+                '\x1b' => {
+                    assert_eq!(letters.next(), Some('['), "only these escape codes are known here");
+                    let code: String = letters
+                        .by_ref()
+                        .take_while(|c| !matches!(c, 'A' | 'K' | 'J' | 'H' | 'm' | 'h' | 'l'))
+                        .collect();
+                    // `take_while` has taken the letter that ends the code.
+                    let end = written[..written.len() - letters.as_str().len()].chars().next_back();
+                    self.escape(&code, end.expect("a letter"), &mut picture);
+                }
+                letter => {
+                    if self.at.1 == Terminal::COLUMNS {
+                        self.down();
+                        self.at.1 = 0;
+                    }
+                    self.rows[self.at.0][self.at.1] = letter;
+                    self.at.1 += 1;
+                }
+            }
+        }
+    }
+
+    fn down(&mut self) {
+        if self.at.0 + 1 < Terminal::ROWS {
+            self.at.0 += 1;
+            return;
+        }
+        self.rows.remove(0);
+        self.rows.push(vec![' '; Terminal::COLUMNS]);
+    }
+
+    fn escape(&mut self, code: &str, end: char, picture: &mut impl FnMut(Vec<String>)) {
+        let (row, column) = self.at;
+        match (end, code) {
+            ('A', up) => self.at.0 = row.saturating_sub(up.parse().unwrap_or(1)),
+            ('H', _) => self.at = (0, 0),
+            ('K', _) => self.rows[row].iter_mut().skip(column).for_each(|cell| *cell = ' '),
+            ('J', "2") => self.rows = Terminal::new().rows,
+            ('J', _) => {
+                self.rows[row].iter_mut().skip(column).for_each(|cell| *cell = ' ');
+                self.rows.iter_mut().skip(row + 1).for_each(|row| row.fill(' '));
+                picture(self.rows.iter().map(|row| row.iter().collect::<String>().trim_end().to_owned()).collect());
+            }
+            _ => {}
+        }
+    }
 }

@@ -27,7 +27,7 @@ fn a_replayed_letter_waits_again() {
     let shown = windlass.json(&["show", &id, "--all-tenants"]);
     assert_eq!((&shown["job"]["status"], &shown["job"]["failed"]), (&json!("pending"), &json!(0)));
     let audit = windlass.json(&["audit", "--all-tenants", "--action", "JOB_REPLAYED"]);
-    assert_eq!((&audit["entries"][0]["target"], &audit["entries"][0]["actor"]), (&json!(id), &json!("tester")));
+    assert_eq!((&audit["entries"][0]["target"], &audit["entries"][0]["actor"]), (&json!(id), &json!("tester@here")));
 }
 
 #[test]
@@ -37,6 +37,9 @@ fn a_letter_replayed_as_a_new_job_is_marked_and_left_out_of_the_next_replay() {
     let ran = windlass.run(&["dead", "replay", &id, "--as-new", "--all-tenants"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let new = ran.stdout.trim().rsplit(' ').next().expect("the new id").to_owned();
+    // ERR-9: it happens once.
+    let second = windlass.run(&["dead", "replay", &id, "--as-new", "--all-tenants"]);
+    assert_eq!((second.code, second.stdout.trim().rsplit(' ').next()), (0, Some(new.as_str())), "{second:?}");
     let letter = windlass.json(&["show", &id, "--all-tenants"]);
     assert_eq!(letter["job"]["replayed"]["as_job"], new.as_str());
     let job = windlass.json(&["show", &new, "--all-tenants", "--input"]);

@@ -4,7 +4,7 @@ use crate::common::{Windlass, bare, failed, finish};
 
 #[test]
 fn wrong_input_is_refused_by_name_before_anything_is_made() {
-    let windlass = Windlass::new();
+    let windlass = Windlass::missing();
     let wrong: [(&[&str], &str); 15] = [
         (&["list", "--tenant", "acme"], "tenant"),
         (&["list", "--status", "paused-ish"], "status"),
@@ -28,8 +28,16 @@ fn wrong_input_is_refused_by_name_before_anything_is_made() {
         assert!(!windlass.database().exists(), "{args:?} made a file");
     }
     // Checked by the service, once it is there.
+    windlass.json(&["migrate"]);
     for (args, field) in [(["submit", "", "null"], "handler"), (["submit", "x", "--key="], "idempotency_key")] {
         assert_eq!(windlass.fails(&args, 2, "invalid_input")["field"], field);
+    }
+    for (args, field) in [
+        (["submit", "windlass.webhook", "{}"], "handler"),
+        (["submit", "x", "--key=windlass.webhook:1:2"], "idempotency_key"),
+        (["submit", "x", "--ordering-key=windlass.x"], "ordering_key"),
+    ] {
+        assert_eq!(windlass.fails(&args, 2, "invalid_input")["field"], field, "{args:?}");
     }
 }
 
@@ -64,8 +72,8 @@ fn an_unknown_job_is_not_found() {
 
 #[test]
 fn a_missing_database_is_not_found_and_not_made() {
-    let windlass = Windlass::new();
-    let readers: [&[&str]; 8] = [
+    let windlass = Windlass::missing();
+    let readers: [&[&str]; 11] = [
         &["list"],
         &["stats"],
         &["nodes"],
@@ -74,10 +82,13 @@ fn a_missing_database_is_not_found_and_not_made() {
         &["show", "1"],
         &["dead", "list"],
         &["cancel", "1"],
+        &["submit", "email.send"],
+        &["api-key", "create", "ci", "--rights", "submit"],
+        &["serve", "--listen", "127.0.0.1:0"],
     ];
     for args in readers {
         let error = windlass.fails(args, 3, "not_found");
-        assert!(error["message"].as_str().is_some_and(|said| said.contains("windlass up")), "{error}");
+        assert!(error["message"].as_str().is_some_and(|said| said.contains("windlass migrate")), "{error}");
         assert!(!windlass.database().exists(), "{args:?} made a file");
     }
 }
@@ -132,4 +143,15 @@ fn a_file_that_is_no_database_fails_clearly() {
     let ran = windlass.run(&["list"]);
     assert_ne!(ran.code, 0);
     assert!(ran.stderr.contains("error:"), "{ran:?}");
+}
+
+/// OPS-8: a webhook that no deliverer would tell is refused while it can be corrected, and nothing is kept.
+#[test]
+fn a_webhook_that_cannot_be_told_is_refused_at_once() {
+    let windlass = Windlass::with_demo_jobs();
+    for url in ["http://example.org/hook", "https://127.0.0.1/hook", "https://10.0.0.1/hook"] {
+        let refused = windlass.fails(&["webhook", "add", url], 2, "invalid_input");
+        assert!(refused.to_string().contains("https and a public address"), "{refused}");
+    }
+    assert_eq!(windlass.json(&["webhook", "list"])["webhooks"], serde_json::json!([]));
 }

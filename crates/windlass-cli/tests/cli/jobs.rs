@@ -17,7 +17,7 @@ fn a_submitted_job_is_listed_shown_and_explained() {
     let shown = windlass.json(&["show", &id, "--input", "--history"]);
     assert_eq!(shown["input"], json!({ "to": "ann" }));
     assert_eq!(shown["job"]["status"], "pending");
-    assert_eq!(shown["job"]["spec"]["user"], "tester");
+    assert_eq!(shown["job"]["spec"]["user"], "tester@here");
     assert_eq!(shown["history"][0]["status"], "pending");
     assert_eq!(shown["why"]["reason"], "no_node_has_handler");
 
@@ -26,7 +26,7 @@ fn a_submitted_job_is_listed_shown_and_explained() {
 
     let audit = windlass.json(&["audit", "--action", "JOB_SUBMITTED"]);
     assert_eq!(audit["entries"][0]["target"], id.as_str());
-    assert_eq!(audit["entries"][0]["actor"], "tester");
+    assert_eq!(audit["entries"][0]["actor"], "tester@here");
 }
 
 #[test]
@@ -51,6 +51,25 @@ fn input_comes_from_the_line_a_file_or_stdin() {
     for (id, input) in [(given, json!(-5)), (from_file, json!([1, 2])), (from_stdin, json!({ "n": 3 }))] {
         assert_eq!(windlass.json(&["show", id.trim(), "--input"])["input"], input);
     }
+}
+
+/// SUB-13: a batch from the command line, which may be repeated.
+#[test]
+fn many_jobs_are_submitted_at_once_and_again() {
+    let windlass = Windlass::new();
+    let args = ["submit", "email.send", r#"[{"to":"ann"},{"to":"bob"}]"#, "--many", "--key", "night", "--quiet"];
+    let first = windlass.run(&args);
+    assert_eq!(first.code, 0, "{first:?}");
+    let ids: Vec<&str> = first.stdout.lines().collect();
+    assert_eq!(ids.len(), 2, "{first:?}");
+    assert_eq!(windlass.json(&["show", ids[1], "--input"])["input"], json!({ "to": "bob" }));
+    let again = windlass.run(&args);
+    assert_eq!(again.stdout, first.stdout);
+    let again = windlass.json(&args[..6]);
+    assert_eq!(again["jobs"][0], json!({ "id": ids[0], "duplicate": true }));
+    let one = windlass.run(&["submit", "email.send", "7", "--many"]);
+    assert_eq!(one.code, 2, "{one:?}");
+    assert!(one.stderr.contains("JSON array"), "{one:?}");
 }
 
 #[test]
@@ -160,9 +179,12 @@ fn a_pause_holds_jobs_until_it_is_resumed() {
     let id = windlass.submit(&["email.send"]);
     windlass.json(&["pause", "handler", "email.send", "--reason", "mail server is down"]);
     let why = windlass.run(&["why", &id]).stdout;
-    assert!(why.contains("handler:email.send is paused by tester") && why.contains("mail server is down"), "{why}");
+    assert!(
+        why.contains("handler:email.send is paused by tester@here") && why.contains("mail server is down"),
+        "{why}"
+    );
     let pauses = windlass.json(&["pauses"]);
-    assert_eq!(pauses["pauses"][0]["by"], "tester");
+    assert_eq!(pauses["pauses"][0]["by"], "tester@here");
     let resumed = windlass.json(&["resume", "handler", "email.send"]);
     assert_eq!(resumed, json!({ "target": "handler:email.send", "resumed": true }));
     assert_eq!(windlass.json(&["pauses"])["pauses"], json!([]));
@@ -192,4 +214,82 @@ fn text_from_outside_cannot_steer_the_terminal() {
     let id = windlass.submit(&["email.send", "--tag", "a\u{1b}[2Jb"]);
     let shown = windlass.run(&["show", &id]).stdout;
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
+}
+
+/// API-4: whoever may look at every tenant's jobs hears whose it is; nobody else hears that it exists.
+#[test]
+fn a_job_of_another_tenant_is_not_found_with_a_hint() {
+    let windlass = Windlass::new();
+    let tenant = "0190b3a2-7c1e-7000-8000-000000000001";
+    let id = windlass.submit(&["email.send", "--tenant", tenant]);
+    for verb in ["show", "why", "cancel", "watch", "logs", "retry", "run-now"] {
+        let error = windlass.fails(&[verb, &id], 3, "job_not_found");
+        let said = error["message"].as_str().expect("a message");
+        assert!(said.contains("--all-tenants") && said.contains(&format!("--tenant {tenant}")), "{verb}: {said}");
+    }
+    let nowhere = windlass.fails(&["show", "12345"], 3, "job_not_found").to_string();
+    assert!(!nowhere.contains("--all-tenants"), "{nowhere}");
+    assert_eq!(windlass.json(&["show", &id, "--all-tenants"])["job"]["status"], "pending");
+
+    let (all, own) = (windlass.key(&["--rights", "read", "--all-tenants"]), windlass.key(&["--rights", "read"]));
+    let served = windlass.serve(&[]);
+    let hinted = Windlass::through(&served, &all).fails(&["show", &id], 3, "job_not_found").to_string();
+    assert!(hinted.contains("--all-tenants"), "{hinted}");
+    let silent = Windlass::through(&served, &own).fails(&["show", &id], 3, "job_not_found").to_string();
+    assert!(!silent.contains("tenant"), "{silent}");
+}
+
+/// BEY-1: of a dead letter, `why` says what made it one, what went wrong last and what to do next.
+#[test]
+fn why_of_a_dead_letter_says_what_went_wrong_and_what_to_do() {
+    let windlass = Windlass::with_demo_jobs();
+    let id = windlass.any("dead_lettered");
+    let why = windlass.run(&["why", &id, "--all-tenants"]).stdout;
+    let lines: Vec<&str> = why.lines().collect();
+    assert!(lines[0].contains("dead letter since") && lines[0].contains("max_retries, after 3 attempts"), "{why}");
+    assert!(lines[1].starts_with("last error: upstream: ") && lines[1].contains("answered 503"), "{why}");
+    assert!(lines[2].contains(&format!("`windlass --all-tenants dead replay {id}`")), "{why}");
+    let json = windlass.json(&["why", &id, "--all-tenants"]);
+    assert_eq!(json["error"]["code"], "upstream", "{json}");
+    assert_eq!(json["next"], format!("windlass --all-tenants dead replay {id}"));
+    windlass.json(&["dead", "replay", &id, "--as-new", "--all-tenants"]);
+    let after = windlass.run(&["why", &id, "--all-tenants"]).stdout;
+    assert!(after.contains("replayed as") && !after.contains("retry it with"), "{after}");
+}
+
+/// OPS-4: a misspelt handler is not paused in silence, while what was meant runs on.
+#[test]
+fn a_handler_that_nobody_knows_is_paused_only_by_force() {
+    let windlass = Windlass::new();
+    windlass.submit(&["email.send"]);
+    let unknown = windlass.fails(&["pause", "handler", "email.sned"], 3, "handler_not_found");
+    assert!(unknown["message"].as_str().is_some_and(|said| said.contains("email.sned")), "{unknown}");
+    assert!(windlass.run(&["pause", "handler", "email.sned"]).stderr.contains("--force"));
+    // The operator's check looks at every tenant's jobs, whichever the command is run for.
+    let other = "00000000-0000-0000-0000-0000000000ab";
+    windlass.submit(&["of.another", "--tenant", other]);
+    windlass.json(&["pause", "handler", "of.another"]);
+    windlass.json(&["resume", "handler", "of.another"]);
+    assert_eq!(windlass.json(&["pauses"])["pauses"], json!([]));
+    windlass.json(&["pause", "handler", "email.send"]);
+    windlass.json(&["pause", "handler", "of.tomorrow", "--force"]);
+    assert_eq!(windlass.json(&["pauses"])["pauses"].as_array().map(Vec::len), Some(2));
+}
+
+/// RUN-15: an attempt without a timeout takes as long as it likes, whichever way that is said. While `up` has the file, what
+/// is submitted goes over HTTP, as `timeout_ms: 0`.
+#[test]
+fn a_job_may_have_no_timeout() {
+    let windlass = Windlass::new();
+    let mut up = windlass.up(&[]);
+    up.wait_for("a success", |counts| counts("succeeded") > 0);
+    let report =
+        ["submit", "demo.report", r#"{"month":"May","pages":2}"#, "--wait", "--wait-timeout", "60s", "--timeout"];
+    let timed = |timeout: &'static str| [&report[..], &[timeout]].concat();
+    let late = windlass.run(&[&timed("1ms")[..], &["--json"]].concat());
+    assert!(late.code != 0 && late.stdout.contains("timeout"), "{late:?}");
+    for none in ["none", "0", "0s"] {
+        assert_eq!(windlass.json(&timed(none))["status"], "succeeded", "{none}");
+    }
+    assert_eq!(up.stop("INT").code, 0);
 }

@@ -20,7 +20,7 @@ fn a_job_submitted_with_keys_is_shown_only_with_them() {
     let open = windlass.json(&["show", &id, "--input", "--key-file", &keys]);
     assert_eq!((&open["input"]["to"], open.get("sealed")), (&json!("canary@example.org"), None));
     let sealed = windlass.run(&["show", &id, "--input"]);
-    assert!(sealed.code == 0 && sealed.stdout.contains("[sealed] give its keys with --key-file"), "{sealed:?}");
+    assert!(sealed.code == 0 && sealed.stdout.contains("[sealed] name the key file with --key-file"), "{sealed:?}");
     assert!(!sealed.stdout.contains("canary"), "{sealed:?}");
     let sealed = windlass.json(&["show", &id, "--input"]);
     assert_eq!((&sealed["input"], &sealed["sealed"]["code"]), (&json!(null), &json!("sealed")));

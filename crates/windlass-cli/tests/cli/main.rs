@@ -1,9 +1,12 @@
 //! The command line as people and scripts use it: the real binary, real databases, what it prints and how it exits.
 
+mod attempts;
 mod bench;
 mod common;
 mod dead;
+mod doctor;
 mod errors;
+mod healthy;
 mod jobs;
 mod keys;
 mod many;

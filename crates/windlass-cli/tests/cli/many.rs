@@ -54,6 +54,10 @@ fn a_wrong_filter_says_what_was_meant() {
     let found = windlass.json(&["list", "--filter", "handler:email.send status:pending created>1h"]);
     assert_eq!(found["jobs"].as_array().map(Vec::len), Some(1));
     assert_eq!(windlass.json(&["list", "--filter", "handler:email.send", "--handler", "x"])["jobs"], json!([]));
+    // A filter may begin with a minus, which is no option.
+    let found = windlass.json(&["list", "--filter", "-status:succeeded handler:email.* attempt<1"]);
+    assert_eq!(found["jobs"].as_array().map(Vec::len), Some(1), "{found}");
+    assert_eq!(windlass.json(&["list", "--filter", "-handler:email.*"])["jobs"], json!([]));
 }
 
 #[test]
@@ -108,4 +112,32 @@ fn a_dead_letter_is_retried_by_id_and_what_runs_well_is_a_conflict() {
     assert_eq!(windlass.json(&["retry", &dead, "--all-tenants"])["results"][0]["result"], "retried");
     assert_eq!(windlass.json(&["show", &dead, "--all-tenants"])["job"]["status"], "pending");
     windlass.fails(&["retry", &windlass.any("succeeded"), "--all-tenants"], 4, "conflict");
+}
+
+/// BEY-3: a signature that nothing has is not found, whatever was to be done.
+#[test]
+fn a_group_of_failures_that_is_not_there_is_not_found() {
+    let windlass = Windlass::with_demo_jobs();
+    for verb in ["retry", "cancel"] {
+        windlass.fails(&["failures", verb, "00000000deadbeef", "--yes", "--all-tenants"], 3, "not_found");
+        windlass.fails(&["failures", verb, "00000000deadbeef", "--dry-run", "--all-tenants"], 3, "not_found");
+    }
+    let groups = windlass.json(&["failures", "list", "--all-tenants"]);
+    let known = groups["groups"][0]["signature"].as_str().expect("a group");
+    assert_eq!(windlass.json(&["failures", "retry", known, "--yes", "--all-tenants"])["state"], "finished");
+}
+
+/// BEY-6: what is shown beforehand is what would be done.
+#[test]
+fn a_dry_run_shows_no_more_than_its_limit() {
+    let windlass = Windlass::new();
+    for _ in 0..5 {
+        windlass.submit(&["email.send"]);
+    }
+    let args = ["cancel", "--filter", "handler:email.send", "--dry-run", "--limit", "3"];
+    let preview = windlass.json(&args);
+    assert_eq!((&preview["jobs"], &preview["more"]), (&json!(3), &json!(true)), "{preview}");
+    assert_eq!(preview["sample"].as_array().map(Vec::len), Some(3), "{preview}");
+    let shown = windlass.run(&args);
+    assert_eq!(shown.stdout.matches("email.send").count(), 3, "{shown:?}");
 }

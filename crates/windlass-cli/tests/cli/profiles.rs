@@ -14,6 +14,7 @@ fn a_saved_place_is_used_by_name_and_where_none_is_named() {
         finish(command)
     };
     assert_eq!(run(&["profile", "add", "other", "--db", &other]).code, 0);
+    assert_eq!(run(&["migrate", "--profile", "other"]).code, 0);
     assert_eq!(run(&["submit", "email.send", "--profile", "other"]).code, 0);
     assert!(windlass.path().join("other.db").exists());
     // Whoever names a profile does not mean the database of the environment.
@@ -26,6 +27,23 @@ fn a_saved_place_is_used_by_name_and_where_none_is_named() {
     assert_eq!(listed["profiles"]["other"], shown);
     assert_eq!(run(&["profile", "remove", "other"]).code, 0);
     failed(run(&["stats", "--profile", "other"]), 3, "not_found");
+}
+
+/// A service of systemd or a container may have no home: only who names a profile needs the file.
+#[test]
+fn without_a_home_directory_there_are_no_profiles() {
+    let windlass = Windlass::new();
+    let db = format!("sqlite:{}", windlass.path().join("homeless.db").display());
+    let run = |args: &[&str]| {
+        let mut command = bare(&[&["--json", "--db", &db], args].concat());
+        command.env_clear();
+        finish(command)
+    };
+    let migrated = run(&["migrate"]);
+    assert_eq!(migrated.code, 0, "{migrated:?}");
+    assert_eq!(run(&["stats"]).code, 0);
+    let named = run(&["stats", "--profile", "other"]);
+    assert!(named.code == 1 && named.stderr.contains("WINDLASS_CONFIG"), "{named:?}");
 }
 
 #[test]

@@ -61,7 +61,16 @@ fn scenario(windlass: &Windlass) -> Vec<(String, i32, Value)> {
     step(&["submit", "email.send", "null", "--key="]);
     step(&["show", "12345"]);
     step(&["usage", "--from", "2026-01-01", "--to", "2026-01-31"]);
-    step(&["webhook", "list"]);
+    let added = step(&["webhook", "add", "https://example.com/hook", "--event", "dead_lettered"]);
+    let hook = added["webhook"]["id"].as_str().expect("an id").to_owned();
+    names.insert(hook.clone(), "HOOK");
+    names.insert(added["secret"].as_str().expect("a secret").to_owned(), "SECRET");
+    assert_eq!(step(&["webhook", "pause", &hook])["paused"], true);
+    assert_eq!(step(&["webhook", "list"])["webhooks"][0]["paused"], true);
+    assert_eq!(step(&["webhook", "resume", &hook])["paused"], false);
+    assert_eq!(step(&["webhook", "list"])["webhooks"][0]["paused"], false);
+    step(&["webhook", "resume", "12345"]);
+    step(&["webhook", "remove", &hook]);
     step(&["audit", "--limit", "200"]);
     let clone = step(&["clone", &second]);
     names.insert(clone["id"].as_str().expect("an id").to_owned(), "CLONE");
@@ -81,6 +90,8 @@ fn same(value: &mut Value, names: &BTreeMap<String, &str>) {
             fields.remove("by");
             if fields.contains_key("action") && fields.contains_key("state") {
                 fields.remove("id");
+                // Which node carries a bulk action out: the command's own, or the server's.
+                fields.remove("node");
             }
             fields.values_mut().for_each(|field| same(field, names));
         }
@@ -103,7 +114,7 @@ fn same(value: &mut Value, names: &BTreeMap<String, &str>) {
 fn a_server_and_a_database_print_the_same() {
     let direct = scenario(&Windlass::new());
     let windlass = Windlass::new();
-    let key = windlass.key(&["--rights", "admin,payload", "--user", "tester", "--all-tenants"]);
+    let key = windlass.key(&["--rights", "admin,payload", "--user", "tester@here", "--all-tenants"]);
     let served = windlass.serve(&[]);
     let through = scenario(&Windlass::through(&served, &key));
     for (on_database, on_server) in direct.iter().zip(&through) {
@@ -222,4 +233,39 @@ fn events_come_over_a_server_one_object_per_line() {
     let after = events[0]["sequence"].to_string();
     let again = through.run(&["events", "--after", &after, "--limit", "1", "--status", "canceled"]);
     assert!(again.stdout.contains(&format!("\"sequence\":{}", events[1]["sequence"])), "{again:?}");
+}
+
+/// OPS-5: the audit log says which key acted, not who once made it; on a database it says who and where.
+#[test]
+fn a_key_acts_under_its_own_name() {
+    let windlass = Windlass::new();
+    let made = windlass.json(&["api-key", "create", "nightly import", "--rights", "operate,submit"]);
+    assert_eq!((&made["key"]["user"], &made["key"]["created_by"]), (&json!("nightly import"), &json!("tester@here")));
+    let served = windlass.serve(&[]);
+    let through = Windlass::through(&served, made["secret"].as_str().expect("a secret"));
+    let id = through.submit(&["email.send"]);
+    through.json(&["cancel", &id]);
+    drop(served);
+    assert_eq!(windlass.json(&["show", &id])["job"]["spec"]["user"], "nightly import");
+    let audit = windlass.json(&["audit", "--action", "JOB_CANCELED"]);
+    assert_eq!(audit["entries"][0]["actor"], "nightly import");
+}
+
+/// OPS-8: a misspelt handler is not taken in silence for a webhook that would never be called, on a database or on a server.
+#[test]
+fn a_webhook_for_a_handler_that_nobody_knows_is_refused() {
+    let direct = Windlass::new();
+    let windlass = Windlass::new();
+    let key = windlass.key(&["--rights", "admin", "--user", "tester@here"]);
+    let served = windlass.serve(&[]);
+    for windlass in [direct, Windlass::through(&served, &key)] {
+        let add = |handler: &'static str| ["webhook", "add", "https://example.com/hook", "--handler", handler];
+        let unknown = windlass.fails(&add("email.sned"), 3, "handler_not_found");
+        assert!(unknown["message"].as_str().is_some_and(|said| said.contains("email.sned")), "{unknown}");
+        assert!(windlass.run(&add("email.sned")).stderr.contains("--handler"));
+        assert_eq!(windlass.json(&["webhook", "list"])["webhooks"], serde_json::json!([]));
+        windlass.submit(&["email.send"]);
+        assert_eq!(windlass.json(&add("email.send"))["webhook"]["handler"], "email.send");
+        assert_eq!(windlass.fails(&add("windlass.webhook"), 2, "invalid_input")["field"], "handler");
+    }
 }

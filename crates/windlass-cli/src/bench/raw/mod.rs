@@ -74,7 +74,7 @@ async fn blocking(
 /// Ids of the current week, of a machine slot that no node is given first.
 fn ids() -> IdGenerator {
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
-    IdGenerator::new(MachineSlot(1_022), Timestamp::from_millis(now.as_millis() as i64))
+    IdGenerator::new(MachineSlot::new(1_022).expect("the last slot"), Timestamp::from_millis(now.as_millis() as i64))
 }
 
 /// A measurement that did not do its work is worth nothing.
@@ -82,5 +82,5 @@ fn check_count(what: &str, found: i64, wanted: u64) -> Result {
     if found == wanted as i64 {
         return Ok(());
     }
-    Err(CliError::Failed(format!("the raw statements left {found} {what}, {wanted} were wanted")))
+    Err(CliError::Failed(format!("the raw statements left {found} {what}, expected {wanted}")))
 }
