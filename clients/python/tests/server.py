@@ -6,9 +6,9 @@ import uuid
 from windlass_client import Client
 
 URL = os.environ.get("WINDLASS_URL", "")
-KEY = os.environ.get("WINDLASS_KEY", "")
+KEY = os.environ.get("WINDLASS_API_KEY", "")
 if not URL or not KEY:
-    raise RuntimeError("run `cargo xtask clients`, or set WINDLASS_URL and WINDLASS_KEY (`windlass up --help`)")
+    raise RuntimeError("run `cargo xtask clients`, or set WINDLASS_URL and WINDLASS_API_KEY (`windlass up --help`)")
 
 
 def client(**settings):

@@ -1,6 +1,6 @@
 // The client: one method for each thing a program does with jobs. Everything else the API offers goes through `request`.
 
-import { JobFailed, Problem, WaitTimeout } from "./errors.js";
+import { JobFailed, Problem, Unreachable, WaitTimeout } from "./errors.js";
 import type {
   Batch,
   Counts,
@@ -18,23 +18,23 @@ import type {
 } from "./schema.js";
 import { events } from "./sse.js";
 
-/** Where the server is, and who asks. */
+/** The server's address, and the caller's credential. */
 export interface Settings {
   /** The server's address, with its base path if it has one: `https://jobs.example.com`. */
   url: string;
   /** An API key or a JWT. Without one, a browser on the server's own page sends its session. */
-  key?: string;
+  key?: string | undefined;
   /** One tenant, for a key of all tenants. */
-  tenant?: string;
+  tenant?: string | undefined;
   /** Another `fetch`, such as one that goes through a proxy. */
   fetch?: typeof fetch;
-  /** How long one request may take; streams of events are not counted. 30 s by default. */
+  /** How long one request may take, except event streams. 30 s by default. */
   timeoutMs?: number;
-  /** How often a request that may be repeated is, when the server is busy or away. 2 by default. */
+  /** How often to repeat a repeatable request when the server is busy or unreachable. 2 by default. */
   retries?: number;
 }
 
-/** Which jobs to list. `filter` is the grammar of dashboard and command line: `handler:mail.send status:dead`. */
+/** Which jobs to list. `filter` is the same text as in dashboard and command line: `handler:mail.send status:dead`. */
 export interface ListQuery {
   filter?: string;
   handler_id?: string;
@@ -43,11 +43,11 @@ export interface ListQuery {
   created_before?: string;
   /** Jobs of one page; 50 by default, at most 200. */
   limit?: number;
-  /** `next` of the page before. */
+  /** `next` of the previous page. */
   before?: string;
 }
 
-/** What happens to a watched job. The last event of every job that ends is its status. */
+/** An event of a watched job. The last event of every job that ends is its status. */
 export type WatchEvent =
   | ({ type: "progress" } & Progress)
   | { type: "status"; status: Status; error?: JobError };
@@ -66,7 +66,7 @@ export interface WaitOptions {
   signal?: AbortSignal;
 }
 
-/** What a cancel did: it waited, it runs and has been asked to stop, or it had ended already. */
+/** What a cancel did: canceled a waiting job, asked a running job to stop, or found that it had already ended. */
 export type CancelOutcome = "canceled" | "requested" | "already_finished";
 
 /** Why a job is not running now: a name for programs, a sentence for people, and the facts. */
@@ -92,7 +92,7 @@ const RETRIES = 2;
 /** The longest pause before a request or a stream is tried again, whatever the server asks for: the caller waits. */
 const LONGEST_PAUSE_MS = 10_000;
 const FIRST_PAUSE_MS = 200;
-/** How often in a row a stream may break without a single event before the error is the caller's. */
+/** How often in a row a stream may break without a single event before the caller gets the error. */
 const SILENT_BREAKS = 10;
 
 const ENDED: readonly Status[] = ["succeeded", "canceled", "dead_lettered"];
@@ -102,11 +102,14 @@ interface RequestOptions {
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
-  /** Whether doing it twice does the same as doing it once; reads are. */
+  /** Whether doing it twice has the same effect as doing it once; true for reads. */
   repeatable?: boolean;
 }
 
-/** A server of Windlass. Holds no connection: make one and share it, or make many. */
+/** A request as it is sent, its body as text. */
+type SentOptions = Omit<RequestOptions, "body"> & { body?: string | undefined };
+
+/** A Windlass server. Holds no connection: create one and share it, or create many. */
 export class Windlass {
   readonly #base: string;
   readonly #settings: Settings;
@@ -116,13 +119,13 @@ export class Windlass {
     this.#settings = settings;
   }
 
-  /** Stores a job; it runs as soon as a worker is free. With an `idempotency_key` a repeated call answers the same job. */
+  /** Stores a job; it runs as soon as a worker is free. With an `idempotency_key` a repeated call returns the same job. */
   async submit(handler: string, input: unknown, options?: Options): Promise<Submitted> {
     const body = { handler, input, ...(options && { options }) };
     return this.request("POST", "/jobs", { body, repeatable: options?.idempotency_key != null });
   }
 
-  /** Stores many jobs at once, all or none; with `partial`, those that are right. Answers come in the order of inputs. */
+  /** Stores many jobs at once, all or none; with `partial`, the valid ones. Returns results in input order. */
   async submitMany(
     handler: string,
     inputs: unknown[],
@@ -132,42 +135,42 @@ export class Windlass {
     return this.request("POST", "/jobs/batch", { body: { handler, inputs, ...(options && { options }), ...more } });
   }
 
-  /** What is known of a job, but for its input and output. */
+  /** Returns a job without its input and output. */
   async get(id: string): Promise<Job> {
     return this.request("GET", job(id));
   }
 
-  /** How a job ended, or its status as long as it has not. */
+  /** Returns how a job ended, or its status if it has not ended yet. */
   async result<Output = unknown>(id: string): Promise<Result & { output?: Output }> {
     return this.request("GET", job(id, "/result"));
   }
 
-  /** Every change of status and every attempt. */
+  /** Returns every status change and every attempt. */
   async history(id: string): Promise<History["history"]> {
     return (await this.request<History>("GET", job(id, "/history"))).history;
   }
 
-  /** Why a job is not running now, and when it will. */
+  /** Returns why a job is not running now, and when it will. */
   async why(id: string): Promise<Why> {
     return this.request("GET", job(id, "/why"));
   }
 
-  /** What the handler has logged. */
+  /** Returns what the handler has logged. */
   async logs(id: string, after?: number): Promise<Logs["lines"]> {
     return (await this.request<Logs>("GET", job(id, "/logs"), { query: { after } })).lines;
   }
 
-  /** How many jobs are in each status. */
+  /** Returns the number of jobs in each status. */
   async counts(): Promise<Counts> {
     return this.request("GET", "/counts");
   }
 
-  /** One page of jobs, newest first. */
+  /** Returns one page of jobs, newest first. */
   async page(query: ListQuery = {}): Promise<JobPage> {
     return this.request("GET", "/jobs", { query: { ...query } });
   }
 
-  /** All jobs that match, newest first, fetched page by page as they are asked for. */
+  /** Yields all matching jobs, newest first; fetches the pages as needed. */
   async *list(query: ListQuery = {}): AsyncGenerator<Job> {
     let before = query.before;
     for (;;) {
@@ -178,13 +181,13 @@ export class Windlass {
     }
   }
 
-  /** Asks a job to stop. Once this has answered `canceled` or `requested`, the job will not succeed. */
+  /** Asks a job to stop. Once this has returned `canceled` or `requested`, the job will not succeed. */
   async cancel(id: string, reason?: string): Promise<CancelOutcome> {
     const body = reason === undefined ? {} : { reason };
     return (await this.request<{ outcome: CancelOutcome }>("POST", job(id, "/cancel"), { body, repeatable: true })).outcome;
   }
 
-  /** Puts a dead letter back to work, in place or as a new job; with another input always as a new one. */
+  /** Runs a dead letter again, in place or as a new job; with another input always as a new job. */
   async replay(id: string, how: { as_new?: boolean; input?: unknown } = {}): Promise<string> {
     return (await this.request<{ id: string }>("POST", job(id, "/replay"), { body: how })).id;
   }
@@ -195,8 +198,8 @@ export class Windlass {
   }
 
   /**
-   * Waits for a job and answers its output. Throws `JobFailed` if it ends otherwise, and `WaitTimeout` if it takes
-   * longer; the job itself goes on then.
+   * Waits for a job and returns its output. Throws `JobFailed` if it ends without success, and `WaitTimeout` if it takes
+   * longer; the job itself continues.
    */
   async wait<Output = unknown>(id: string, options: WaitOptions = {}): Promise<Output> {
     const { timeoutMs, signal } = options;
@@ -220,7 +223,7 @@ export class Windlass {
     }
   }
 
-  /** Returns when a job has ended, or after a while where the server lets this key watch no more jobs at once. */
+  /** Returns when a job has ended, or after a while if this key may not watch more jobs at once. */
   async #untilEnded(id: string, tried: number, signal: AbortSignal): Promise<void> {
     try {
       for await (const event of this.watch(id, { signal })) {
@@ -233,8 +236,8 @@ export class Windlass {
   }
 
   /**
-   * What happens to a job, live, until it has ended: its status now, then every change and every progress report.
-   * A connection that breaks is opened again where it stopped.
+   * Yields the events of a job, live, until it has ended: its current status, then every change and every progress report.
+   * After a broken connection it continues where it stopped.
    */
   async *watch(id: string, options: WatchOptions = {}): AsyncGenerator<WatchEvent> {
     const stream = this.#stream(job(id, "/events"), {}, options.after, options.signal);
@@ -250,7 +253,7 @@ export class Windlass {
     }
   }
 
-  /** Every change of status of every job, from now on or after a sequence. Delivered at least once. */
+  /** Yields every status change of every job, from now on or after a sequence, at least once. */
   async *feed(
     query: { handler_id?: string; status?: Status | Status[]; after?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<Feed> {
@@ -260,13 +263,16 @@ export class Windlass {
     }
   }
 
-  /** Any route of the API under `/api/v1`. Throws a `Problem` for every answer that is not a success. */
+  /**
+   * Calls any route of the API under `/api/v1`. Throws a `Problem` for every response that is not a success, and
+   * `Unreachable` if there is no response.
+   */
   async request<Answer = unknown>(method: string, path: string, options: RequestOptions = {}): Promise<Answer> {
     const repeats = options.repeatable ?? method === "GET" ? (this.#settings.retries ?? RETRIES) : 0;
     for (let tried = 0; ; tried += 1) {
       try {
-        const response = await this.#send(method, path, options);
-        return (response.status === 204 ? undefined : await response.json()) as Answer;
+        const text = await this.#send(method, path, options);
+        return (text === "" ? undefined : JSON.parse(text)) as Answer;
       } catch (error) {
         if (tried >= repeats || !isPassing(error) || options.signal?.aborted) throw error;
         await pause(pauseAfter(tried, error), options.signal);
@@ -274,13 +280,21 @@ export class Windlass {
     }
   }
 
-  async #send(method: string, path: string, options: RequestOptions): Promise<Response> {
+  /** The whole text of a successful response. */
+  async #send(method: string, path: string, options: RequestOptions): Promise<string> {
     const limit = AbortSignal.timeout(this.#settings.timeoutMs ?? TIMEOUT_MS);
     const signal = options.signal ? AbortSignal.any([options.signal, limit]) : limit;
-    return this.#fetch(method, path, { ...options, signal });
+    // Before anything is sent: a value that is not JSON is the caller's mistake, not an unknown outcome.
+    const body = options.body === undefined ? undefined : JSON.stringify(options.body);
+    try {
+      const response = await this.#fetch(method, path, { ...options, body, signal });
+      return await response.text();
+    } catch (error) {
+      throw unanswered(method, path, error, options.signal);
+    }
   }
 
-  async #fetch(method: string, path: string, { query, body, headers, signal }: RequestOptions): Promise<Response> {
+  async #fetch(method: string, path: string, { query, body, headers, signal }: SentOptions): Promise<Response> {
     const { key, tenant, fetch: send = fetch } = this.#settings;
     const response = await send(this.#base + path + search(query), {
       method,
@@ -291,14 +305,14 @@ export class Windlass {
         ...(body !== undefined && { "content-type": "application/json" }),
         ...headers,
       },
-      ...(body !== undefined && { body: JSON.stringify(body) }),
+      ...(body !== undefined && { body }),
       ...(signal && { signal }),
     });
     if (!response.ok) throw await problem(response);
     return response;
   }
 
-  /** The events of a stream, opened again after its last event whenever it breaks. */
+  /** Yields the events of a stream; reopens it after its last event whenever it breaks. */
   async *#stream(path: string, query: Record<string, unknown>, after?: number, signal?: AbortSignal) {
     let last = after === undefined ? undefined : String(after);
     let opened = false;
@@ -315,15 +329,15 @@ export class Windlass {
           yield event;
         }
       } catch (error) {
-        signal?.throwIfAborted();
-        // Too many streams at once will not be fewer in a moment; only one that broke waits for its place.
-        const isCrowded = !opened && error instanceof Problem && error.status === 429;
-        if (isCrowded || !isPassing(error)) throw error;
-        reason = error;
+        const failure = unanswered("GET", path, error, signal);
+        // A rejected new stream would be rejected again a moment later; only a broken stream waits for its place.
+        const isCrowded = !opened && failure instanceof Problem && failure.status === 429;
+        if (isCrowded || !isPassing(failure)) throw failure;
+        reason = failure;
       }
       await pause(pauseAfter(silent, reason), signal);
     }
-    throw new Error(`the stream ${path} broke ${SILENT_BREAKS} times without an event`);
+    throw new Unreachable(`the stream ${path} broke ${SILENT_BREAKS} times without an event`);
   }
 }
 
@@ -331,7 +345,7 @@ function job(id: string, rest = ""): string {
   return `/jobs/${encodeURIComponent(id)}${rest}`;
 }
 
-/** The query of a URL; what is undefined is left out, arrays are joined by commas. */
+/** The query of a URL; omits undefined, joins arrays with commas. */
 function search(query: Record<string, unknown> = {}): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
   const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
@@ -345,14 +359,19 @@ async function problem(response: Response): Promise<Problem> {
   return new Problem(response.status, fields, Number.isNaN(seconds) ? undefined : seconds * 1000);
 }
 
-/** Whether the same request may succeed a moment later: nobody answered, or the server was busy. */
-function isPassing(error: unknown): boolean {
-  if (error instanceof Problem) return [429, 502, 503, 504].includes(error.status);
-  // What `fetch` throws without an answer; an aborted request is the caller's own wish.
-  return error instanceof TypeError || (error instanceof DOMException && error.name === "TimeoutError");
+/** What a failed call throws: `Unreachable` for whatever `fetch` throws without a response, but not for the caller's own abort. */
+function unanswered(method: string, path: string, error: unknown, wish?: AbortSignal): unknown {
+  if (wish?.aborted) return wish.reason;
+  const isSilence = error instanceof TypeError || (error instanceof DOMException && error.name === "TimeoutError");
+  return isSilence ? new Unreachable(`${method} ${path}: ${error.message}`, { cause: error }) : error;
 }
 
-/** Doubles from one try to the next, or is what the server asks for, and never long. */
+/** Whether the same request may succeed a moment later: there was no response, or the server was busy. */
+function isPassing(error: unknown): boolean {
+  return error instanceof Unreachable || (error instanceof Problem && [429, 502, 503, 504].includes(error.status));
+}
+
+/** Doubles from one attempt to the next, or is what the server asks for; bounded. */
 function pauseAfter(tried: number, error: unknown): number {
   const asked = error instanceof Problem ? error.retryAfterMs : undefined;
   return Math.min(asked ?? FIRST_PAUSE_MS * 2 ** tried, LONGEST_PAUSE_MS);

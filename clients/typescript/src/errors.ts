@@ -1,8 +1,8 @@
-// Everything this client throws on purpose. What `fetch` throws when no server answers is passed on as it is.
+// Everything this client throws on purpose: the same four errors as the client for Python.
 
 import type { JobError, Status } from "./schema.js";
 
-/** A field that the server refused. */
+/** A field that the server rejected. */
 export interface FieldError {
   field: string;
   message: string;
@@ -10,7 +10,7 @@ export interface FieldError {
   index?: number;
 }
 
-/** The server's answer when it does not do what it was asked (RFC 9457). `code` says which case it is. */
+/** An error response of the server (RFC 9457). `code` identifies the error. */
 export class Problem extends Error {
   override readonly name = "Problem";
   readonly status: number;
@@ -19,9 +19,9 @@ export class Problem extends Error {
   readonly title: string;
   readonly detail: string | undefined;
   readonly requestId: string | undefined;
-  /** Every field that is wrong, where the request was. */
+  /** Every invalid field of the request. */
   readonly errors: FieldError[];
-  /** How long to wait before asking again, where the server says so. */
+  /** How long to wait before the next request, if the server says so. */
   readonly retryAfterMs: number | undefined;
   /** The whole body. */
   readonly body: Record<string, unknown>;
@@ -42,7 +42,12 @@ export class Problem extends Error {
   }
 }
 
-/** A job that was waited for has ended, but not with success. */
+/** No response: the server is unreachable or too slow, or the connection broke. The outcome of the request is unknown. */
+export class Unreachable extends Error {
+  override readonly name = "Unreachable";
+}
+
+/** The awaited job has ended without success. */
 export class JobFailed extends Error {
   override readonly name = "JobFailed";
   readonly id: string;
@@ -57,7 +62,7 @@ export class JobFailed extends Error {
   }
 }
 
-/** A job that was waited for has not ended in time. It goes on. */
+/** The awaited job has not ended in time. It continues. */
 export class WaitTimeout extends Error {
   override readonly name = "WaitTimeout";
   readonly id: string;

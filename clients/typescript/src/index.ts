@@ -2,5 +2,5 @@
 
 export { Windlass } from "./client.js";
 export type { CancelOutcome, Feed, ListQuery, Settings, WaitOptions, WatchEvent, WatchOptions, Why } from "./client.js";
-export { JobFailed, Problem, WaitTimeout } from "./errors.js";
+export { JobFailed, Problem, Unreachable, WaitTimeout } from "./errors.js";
 export type * from "./schema.js";

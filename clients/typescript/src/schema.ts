@@ -4,7 +4,7 @@
 export interface Audit {
   /** Newest first. */
   entries: AuditLine[];
-  /** For `before`, where there may be more. */
+  /** Pass it as `before` to get more, if there may be more. */
   next?: string | null;
 }
 
@@ -20,51 +20,53 @@ export interface AuditLine {
 
 /** The jobs of one bulk submit, in the order of the inputs. */
 export interface Batch {
-  /** What they have in common. */
+  /** The id of the batch. */
   batch: string;
-  /** One answer for each input. */
+  /** One result per input. */
   jobs: BatchItem[];
 }
 
-/** What became of one input of a batch. */
+/** The result for one input of a batch. */
 export type BatchItem = Submitted | {
-  /** Why. */
+  /** The reason. */
   error: FieldError;
 };
 
-/** Why something is done. */
+/** The reason of an action. */
 export interface Because {
   /** For the history and the audit log. */
   reason?: string;
 }
 
-/** A bulk action and how far it has come. */
+/** A bulk action and its progress. */
 export interface Bulk {
   action: string;
   by: string;
-  /** Jobs it was done to. */
+  /** Number of jobs it was applied to. */
   done: number;
   ended_at?: string | null;
-  /** Why it ended, if not because it was done. */
+  /** Why it ended early. */
   error?: string | null;
-  /** Jobs it could not be done to, because of an error. */
+  /** Number of jobs with an error. */
   failed: number;
-  /** Of those put back to work, how many have failed again. */
+  /** Number of jobs that ran again and failed again. */
   failed_again: number;
   filter: string;
   id: string;
-  /** Jobs that had moved on. */
+  /** The node that runs it, as in the list of nodes. */
+  node?: number | null;
+  /** Number of jobs skipped because their state had changed. */
   skipped: number;
   started_at: string;
   /** `running`, `finished`, `stopped` or `failed`. */
   state: string;
-  /** Whose jobs; absent for every tenant's. */
+  /** The tenant of the jobs; absent for all tenants. */
   tenant?: string | null;
-  /** How many passed when it began. */
+  /** Number of matching jobs at its start. */
   total: number;
 }
 
-/** Bulk actions of this server. */
+/** Bulk actions. */
 export interface Bulks {
   /** Newest first. */
   bulks: Bulk[];
@@ -73,30 +75,30 @@ export interface Bulks {
 /** What a cancel did. */
 export interface Cancel {
   /**
-   * `canceled`: it waited and is canceled now; `requested`: it runs, and its node has been asked;
-   * `already_finished`: it was canceled before.
+   * `canceled`: it was waiting and is canceled now; `requested`: it is running, and its node was asked to
+   * stop it; `already_finished`: it was already canceled.
    */
   outcome: string;
 }
 
-/** What is to change about a waiting job; what is left out stays. */
+/** The changes of a waiting job; omitted fields stay the same. */
 export interface Changes {
-  /** Another start, this long from now. */
+  /** The new start, as a delay from now. */
   delay_ms?: number | null;
-  /** Another input. */
+  /** The new input. */
   input?: unknown;
   priority?: Priority | null;
-  /** Another start, at this time. */
+  /** The new start, as a time. */
   run_at?: string | null;
 }
 
-/** What a worker takes. */
+/** What a worker asks for. */
 export interface Checkout {
   /** How long the worker may stay silent; 5 minutes by default. */
   hold_ms?: number | null;
-  /** At most so many; 1 by default, 100 at most. */
+  /** Maximum number of jobs: 1 by default, at most 100. */
   max?: number | null;
-  /** From these queues; `default` unless given. */
+  /** Only from these queues [default: `default`]. */
   queues?: string[];
 }
 
@@ -109,7 +111,7 @@ export interface CheckoutBody {
   id: string;
   input: unknown;
   tenant: string;
-  /** What the worker reports with. */
+  /** The token for the worker's reports. */
   token: string;
 }
 
@@ -118,7 +120,15 @@ export interface Checkouts {
   jobs: CheckoutBody[];
 }
 
-/** How many jobs are in each status. Ended ones are counted as they end. */
+/** The cost of a job: all its attempts, plus what operators recorded. */
+export interface CostSum {
+  /** Money, in cents. */
+  cents: number;
+  /** Any other unit. */
+  units: number;
+}
+
+/** The number of jobs in each status, the same number as a list shows. */
 export interface Counts {
   blocked: number;
   canceled: number;
@@ -131,31 +141,31 @@ export interface Counts {
   suspended: number;
 }
 
-/** A webhook that was made. */
+/** A new webhook. */
 export interface CreatedHook {
-  /** What signs each message. It cannot be shown again. */
+  /** The secret that signs each message. It is not shown again. */
   secret: string;
   webhook: Webhook;
 }
 
-/** A key that was made. */
+/** A new key. */
 export interface CreatedKey {
   key: Key;
-  /** What its calls carry. It cannot be shown again. */
+  /** The secret that its calls send. It is not shown again. */
   secret: string;
 }
 
-/** What went wrong. */
+/** The error of a job. */
 export interface Failure {
   /** A stable name for programs. */
   code?: string | null;
-  /** Anything more, for programs. */
+  /** More data, for programs. */
   details?: unknown;
   /** For people. */
   message: string;
-  /** Not before so long. */
+  /** The minimum delay before the next attempt. */
   retry_after_ms?: number | null;
-  /** Whether another attempt may cure it; yes unless said otherwise. */
+  /** Whether another attempt may succeed [default: true]. */
   retryable?: boolean | null;
 }
 
@@ -168,26 +178,26 @@ export interface FailureBody {
   jobs: number;
   last_at: string;
   latest: string;
-  /** The message without what differs. */
+  /** The message without the parts that vary. */
   message: string;
   retrying: number;
-  /** The message of the latest. */
+  /** The message of the latest failure. */
   sample: string;
-  /** What they have in common, 16 hexadecimal digits. */
+  /** The signature of the group, 16 hexadecimal digits. */
   signature: string;
 }
 
-/** Failing jobs by what is wrong with them. */
+/** Failing jobs, grouped by cause. */
 export interface Failures {
   /** The largest first. */
   groups: FailureBody[];
 }
 
-/** A field that is wrong. */
+/** An invalid field. */
 export interface FieldError {
   /** Its name. */
   field: string;
-  /** The place of the item in a batch, from 0. */
+  /** The index of the item in a batch, from 0. */
   index?: number | null;
   /** What is wrong with it. */
   message: string;
@@ -207,7 +217,7 @@ export interface Handlers {
   handlers: Handler[];
 }
 
-/** Everything that happened to a job. */
+/** The history of a job. */
 export interface History {
   /** Oldest first. */
   history: HistoryLine[];
@@ -235,24 +245,25 @@ export interface Id {
   id: string;
 }
 
-/** A job's input and what travels with it. */
+/** A job's input and headers. */
 export interface Input {
-  /** What travels with the job. */
+  /** The headers that are stored with the job. */
   headers: Record<string, string>;
   /** The input. */
   input: unknown;
 }
 
-/** A job as it is shown: never with its input or its output. */
+/** A job, without its input and output. */
 export interface Job {
-  /** Attempts begun or failed so far. */
+  /** Number of attempts so far, including the running one. */
   attempt: number;
   /** Its batch. */
   batch?: string | null;
-  /** Whether a cancel has been asked for and not yet been carried out. */
+  /** Whether a cancel was requested but is not complete yet. */
   cancel_requested: boolean;
-  /** What ties it to the request it came from. */
+  /** Groups it with other jobs of the same request. */
   correlation_id?: string | null;
+  cost?: CostSum | null;
   /** When it was submitted. */
   created_at: string;
   error?: JobError | null;
@@ -260,7 +271,7 @@ export interface Job {
   failed: number;
   /** When it ended. */
   finished_at?: string | null;
-  /** What runs it. */
+  /** The handler that runs it. */
   handler: string;
   /** Its id, a decimal number. */
   id: string;
@@ -268,27 +279,27 @@ export interface Job {
   node?: number | null;
   /** Its ordering key. */
   ordering_key?: string | null;
-  /** How urgent it is: higher first. */
+  /** Its priority: higher first. */
   priority: number;
   progress?: Progress | null;
-  /** Where it waits. */
+  /** The queue it waits in. */
   queue: string;
   /** Why it ended or what it waits for. */
   reason?: string | null;
   /** Nodes lost while they held it. */
   recoveries: number;
   replayed?: Replayed | null;
-  /** When it is due, if that lies ahead or lay ahead at the submit. */
+  /** When it is due, if that is in the future or was in the future at its submit. */
   run_at?: string | null;
   /** How its attempts are run. */
   spec: Spec;
   /** When its last attempt started. */
   started_at?: string | null;
-  /** Where it is in its life. */
+  /** Its status. */
   status: Status;
   /** Its labels. */
   tags: string[];
-  /** Whose it is. */
+  /** The tenant that owns it. */
   tenant: string;
 }
 
@@ -296,17 +307,17 @@ export interface Job {
 export interface JobError {
   /** A stable name for programs. */
   code: string;
-  /** Anything more, for programs. */
+  /** More data, for programs. */
   details?: unknown;
-  /** What follows: `retryable`, `terminal`, `snooze`, `discard`, `retry_after`. */
+  /** The consequence: `retryable`, `terminal`, `snooze`, `discard`, `retry_after`. */
   kind: unknown;
   /** For people. */
   message: string;
-  /** Whether another attempt may cure it. */
+  /** Whether another attempt may succeed. */
   retryable: boolean;
 }
 
-/** A change of a job's status. */
+/** A status change of a job. */
 export interface JobEvent {
   at: string;
   attempt: number;
@@ -319,9 +330,9 @@ export interface JobEvent {
 
 /** A page of jobs, newest first. */
 export interface JobPage {
-  /** The jobs; may be fewer than asked for although there are more. */
+  /** The jobs; may be fewer than requested although there are more. */
   jobs: Job[];
-  /** Pass it as `before` for the page after this one; absent on the last page. */
+  /** Pass it as `before` to get the next page; absent on the last page. */
   next?: string | null;
 }
 
@@ -332,16 +343,16 @@ export interface Key {
   created_at: string;
   created_by: string;
   expires_at?: string | null;
-  /** Its public part, which stands in the secret too. */
+  /** Its public part, which is also part of the secret. */
   id: string;
   /** About when it was last used. */
   last_used_at?: string | null;
-  /** What people call it. */
+  /** Its name, for people. */
   name: string;
   revoked_at?: string | null;
   rights: string[];
   tenant: string;
-  /** Who its calls act as. */
+  /** The user name of its calls. */
   user: string;
 }
 
@@ -358,25 +369,25 @@ export interface LogLine {
   /** `trace`, `debug`, `info`, `warn` or `error`. */
   level: string;
   message: string;
-  /** Counts the lines of the job; missing numbers were dropped. */
+  /** Counts the lines of the job; lines with missing numbers were dropped. */
   sequence: number;
 }
 
-/** What a job has logged. */
+/** The log of a job. */
 export interface Logs {
   /** Oldest first. */
   lines: LogLine[];
 }
 
-/** Who asks. */
+/** The caller. */
 export interface Me {
   /** Whether it operates the whole installation. */
   all_tenants: boolean;
-  /** How it has shown who it is. */
+  /** How it authenticated. */
   method: string;
-  /** Whether the server refuses changes. */
+  /** Whether the server rejects changes. */
   read_only: boolean;
-  /** What it may do. */
+  /** Its rights. */
   rights: string[];
   /** Its tenant. */
   tenant: string;
@@ -386,103 +397,105 @@ export interface Me {
 
 /** Many jobs of one handler to submit. */
 export interface NewBatch {
-  /** What runs them. */
+  /** The handler that runs them. */
   handler: string;
-  /** One input for each. */
+  /** One input per job. */
   inputs: unknown[];
-  /** How, for all of them. */
+  /** The submit options of all jobs. */
   options?: Options;
-  /** Store what is good although others are bad. */
+  /** Store the valid jobs even if others are invalid. */
   partial?: boolean;
 }
 
-/** What to do to which jobs, how fast, and when to stop. */
+/** A bulk action: what to do, to which jobs, how fast, and when to stop. */
 export interface NewBulk {
   /** `cancel`, `replay`, `purge`, `run_now`, `retry` or `reprioritise`. */
   action: string;
-  /** At most so many; as many as confirmed unless given. */
+  /** Maximum number of jobs [default: `confirm`]. */
   cap?: number | null;
-  /** How many the preview said. More than that are not touched. */
+  /** The count from the preview. No more jobs than this are changed. */
   confirm: number;
   /** Which jobs, such as `handler:mail.send status:dead`. */
   filter: string;
-  /** Judged only once so many have ended; 5 by default. */
+  /** Check the fraction only after this number of jobs has ended; 5 by default. */
   judge_after?: number | null;
-  /** So many per second; as fast as it goes unless given. */
+  /** Maximum rate in jobs per second [default: no limit]. */
   per_second?: number | null;
   priority?: Priority | null;
-  /** Why, for a cancel. */
+  /** The reason of a cancel. */
   reason?: string;
-  /** For actions that make jobs run: stop when more than this part fails again, 0 to 1. */
+  /** For actions that run jobs: stop when more than this fraction fails again, 0 to 1. */
   stop_when_failing?: number | null;
 }
 
 /** How a job is cloned. */
 export interface NewClone {
-  /** Another input; that of the job unless given. */
+  /** Another input [default: the job's input]. */
   input?: unknown;
 }
 
-/** What a job has cost; negative for a refund. */
+/** The cost of a job; negative for a refund. */
 export interface NewCost {
-  /** Money, in hundredths. */
+  /** Money, in cents. */
   cents?: number;
-  /** Anything else that is counted. */
+  /** Any other unit. */
   units?: number;
 }
 
-/** A webhook to make. */
+/** A webhook to create. */
 export interface NewHook {
-  /** Told of jobs that come to one of these; of every end unless given. */
+  /** Receives an event when a job reaches one of these statuses [default: every end]. */
   events?: string[] | null;
   /** Only jobs of this handler. */
   handler?: string | null;
-  /** Where it is told. */
+  /** The URL that receives the events. */
   url: string;
 }
 
 /** One job to submit. */
 export interface NewJob {
-  /** What runs it. */
+  /** The handler that runs it. */
   handler: string;
-  /** What it works on: any JSON, kept to the digit. */
+  /** Its input: any JSON, stored digit by digit. */
   input: unknown;
-  /** How. */
+  /** The submit options. */
   options?: Options;
 }
 
-/** A key to make. */
+/** A key to create. */
 export interface NewKey {
   /** For the whole installation. */
   all_tenants?: boolean;
-  /** When it ends by itself. */
+  /** When it expires. */
   expires_at?: string | null;
-  /** What people call it. */
+  /** Its name, for people. */
   name: string;
-  /** `read`, `submit`, `operate`, `admin`, `payload`; never more than the caller has. */
+  /** `read`, `submit`, `operate`, `admin`, `payload`; never more than the caller's own rights. */
   rights: string[];
-  /** Of which tenant; the caller's own unless it operates the whole installation. */
+  /** Its tenant. Only operators of the whole installation may choose another tenant than their own. */
   tenant?: string | null;
-  /** Who its calls act as; the caller unless given. */
+  /** The user name of its calls [default: the key's name]. */
   user?: string | null;
 }
 
 /** What to pause. */
 export interface NewPause {
-  /** Why, for people. */
+  /** Also pause a handler that no node has or had and no job uses; otherwise this is 404 `handler_not_found`. */
+  force?: boolean;
+  /** The reason, for people. */
   reason?: string;
   /** `all`, `handler:ID` or `tenant:UUID`. */
   target: string;
 }
 
-/** How urgent a job is from now on. */
+/** The new priority of a job. */
 export interface NewPriority {
   priority: Priority;
 }
 
-/** When a job starts: one of the two. */
+/** When a job starts: give one of the two. */
 export interface NewStart {
-  /** This long from now. */
+  /** After this delay. */
   delay_ms?: number | null;
   /** At this time. */
   run_at?: string | null;
@@ -490,18 +503,18 @@ export interface NewStart {
 
 /** A registered process. */
 export interface Node {
-  /** How long ago that was. */
+  /** The age of that heartbeat. */
   age_ms: number;
-  /** How many jobs it runs at once. */
+  /** The maximum number of jobs it runs at once. */
   capacity: number;
-  /** What it can run. */
+  /** The handlers it has. */
   handlers: string[];
   heartbeat_at: string;
   host: string;
-  /** Its identity, never used again. */
+  /** Its identity, which is never reused. */
   node: number;
   pid: number;
-  /** How many it ran at its last heartbeat. */
+  /** The number of jobs it ran at its last heartbeat. */
   running: number;
   /** Its part of job ids. */
   slot: number;
@@ -514,38 +527,40 @@ export interface Nodes {
   nodes: Node[];
 }
 
-/** How a job is submitted. Everything may be left out. */
+/** How a job is submitted. Every field is optional. */
 export interface Options {
-  /** What ties it to other things. */
+  /** Groups it with other jobs. */
   correlation_id?: string | null;
-  /** Ends the job if it has not succeeded by then. */
+  /** Ends the job if it has not succeeded by this time. */
   deadline_at?: string | null;
   /** Starts this long after the submit. */
   delay_ms?: number | null;
-  /** Cancels the job if it has not started by then. */
+  /** Cancels the job if it has not started by this time. */
   expires_at?: string | null;
-  /** What travels with it. */
+  /** Headers that are stored with it. */
   headers?: Record<string, string>;
   /** A second submit with this key returns the first job's id. */
   idempotency_key?: string | null;
+  /** The time the job is for, such as the time of a schedule; it does not affect when the job starts. */
+  nominal_at?: string | null;
   /** Jobs of one tenant with the same key run one at a time, in order of submission. */
   ordering_key?: string | null;
   priority?: Priority | null;
   /** The queue it waits in. */
   queue?: string | null;
-  /** Keeps the ended job this long. */
+  /** How long the ended job is stored. */
   retention_ms?: number | null;
   retry?: Retry | null;
   /** Starts at this time. */
   run_at?: string | null;
   /** Labels to find it by. */
   tags?: string[];
-  /** Limits each attempt. */
+  /** The time limit of each attempt; 0 means no limit. */
   timeout_ms?: number | null;
   unique?: Unique | null;
 }
 
-/** A pause in force. */
+/** An active pause. */
 export interface Pause {
   at: string;
   by: string;
@@ -554,7 +569,7 @@ export interface Pause {
   target: string;
 }
 
-/** The pauses in force. */
+/** The active pauses. */
 export interface Pauses {
   pauses: Pause[];
 }
@@ -569,7 +584,7 @@ export interface Phase {
 
 /** What a bulk action would act on. */
 export interface Preview {
-  /** How many jobs pass, up to the cap: the `confirm` of the action. */
+  /** The number of matching jobs, up to the cap: the `confirm` of the action. */
   jobs: number;
   /** Whether there are more than the cap. */
   more: boolean;
@@ -579,9 +594,9 @@ export interface Preview {
 
 /** Which jobs to count. */
 export interface PreviewOf {
-  /** What would be done, to count only jobs to which it can be done. */
+  /** The action; counts only jobs that it can be applied to. */
   action?: string | null;
-  /** Count no further than this; 1,000 by default, 100,000 at most. */
+  /** Stop counting at this number: 1,000 by default, at most 100,000. */
   cap?: number | null;
   /** Which jobs, such as `handler:mail.send status:dead`. */
   filter?: string;
@@ -596,16 +611,16 @@ export interface Problem {
   code: string;
   /** What happened to this request. */
   detail: string;
-  /** Every field that is wrong. */
+  /** Every invalid field. */
   errors?: FieldError[];
   /** The path of the request. */
   instance?: string | null;
-  /** The job in question. */
+  /** The job concerned. */
   job?: string | null;
-  /** Where that job is, if that stands in the way. */
+  /** The status of that job, if the status is the reason. */
   job_status?: string | null;
   quota?: QuotaProblem | null;
-  /** What to name when asking an operator. */
+  /** The id to give to an operator. */
   request_id?: string | null;
   /** When the same call may succeed. */
   retry_after_ms?: number | null;
@@ -617,26 +632,28 @@ export interface Problem {
   type: string;
 }
 
-/** How far a job has come. */
+/** The progress of a job. */
 export interface Progress {
-  /** What it is doing. */
+  /** What it is doing, for people. */
   message: string;
   /** 0 to 100. */
   percent: number;
-  /** Counts the reports of a job; a stream goes on after it. */
+  /** Counts the reports of a job; a stream can continue after it. */
   sequence: number;
+  /** When it was reported. */
+  updated_at: string;
 }
 
-/** What a tenant may use. What is left out is not limited. */
+/** The limits of a tenant. Omitted fields are not limited. */
 export interface Quota {
-  /** Bytes of the inputs of unfinished jobs at most. */
+  /** Maximum bytes of the inputs of unfinished jobs. */
   bytes?: number | null;
-  /** Unfinished jobs at most. */
+  /** Maximum number of unfinished jobs. */
   queued?: number | null;
-  /** Jobs running at once at most. */
+  /** Maximum number of running jobs. */
   running?: number | null;
   submit_rate?: Rate | null;
-  /** Turns it gets where others get one. */
+  /** Its scheduling weight relative to other tenants. */
   weight?: number | null;
 }
 
@@ -650,7 +667,7 @@ export interface QuotaProblem {
   room: number;
 }
 
-/** A bucket of tokens: each submitted job takes one. */
+/** A token bucket: each submitted job takes one token. */
 export interface Rate {
   burst: number;
   per_second: number;
@@ -658,7 +675,7 @@ export interface Rate {
 
 /** How a dead letter is replayed. */
 export interface Replay {
-  /** As a new job that is linked to the dead letter, which stays as it is. */
+  /** Replays it as a new job that refers to the dead letter, which stays unchanged. */
   as_new?: boolean;
   /** Another input; implies `as_new`. */
   input?: unknown;
@@ -666,21 +683,21 @@ export interface Replay {
 
 /** Which dead letters to replay, how fast, and when to stop. */
 export interface ReplayMany {
-  /** How many the preview said. More than that are not touched. */
+  /** The count from the preview. No more jobs than this are changed. */
   confirm: number;
-  /** Which of them; all unless given. */
+  /** A filter for dead letters [default: all]. */
   filter?: string;
-  /** Judged only once so many have ended; 5 by default. */
+  /** Check the fraction only after this number of jobs has ended; 5 by default. */
   judge_after?: number | null;
-  /** So many first. */
+  /** Maximum number of dead letters. */
   limit?: number | null;
-  /** So many per second. */
+  /** Maximum rate in jobs per second. */
   per_second?: number | null;
-  /** Stop when more than this part fails again, 0 to 1. */
+  /** Stop when more than this fraction fails again, 0 to 1. */
   stop_when_failing?: number | null;
 }
 
-/** A mark on a dead letter that has been replayed. */
+/** Marks a replayed dead letter. */
 export interface Replayed {
   as_job: string;
   at: string;
@@ -690,38 +707,38 @@ export interface Replayed {
 /** How a job ended. */
 export interface Result {
   error?: JobError | null;
-  /** What it returned, once it has succeeded. */
+  /** Its output, once it has succeeded. */
   output?: unknown;
-  /** Where it is. */
+  /** The status of the job. */
   status: Status;
 }
 
 /** When a failed job runs again; durations are milliseconds. */
 export interface Retry {
-  /** Wait after the first failure. */
+  /** The delay after the first failure. */
   first_delay?: number | null;
-  /** The part of each wait that is random, 0 to 1. */
+  /** The random fraction of each delay, 0 to 1. */
   jitter?: number | null;
-  /** Attempts in all, the first included. */
+  /** Maximum number of attempts, including the first; 1 or 0 means no retries. */
   max_attempts?: number | null;
-  /** No wait is longer. */
+  /** The maximum delay. */
   max_delay?: number | null;
   /** No retry starts later than this after the submit. */
   max_elapsed?: number | null;
-  /** Each wait is this many times the one before. */
+  /** Each delay is the previous one times this factor. */
   multiplier?: number | null;
-  /** An attempt that ran this long before it failed starts the count anew. */
+  /** An attempt that ran this long before it failed resets the count. */
   reset_after?: number | null;
   then?: Phase | null;
 }
 
-/** How a group is put back to work. */
+/** How a group is retried. */
 export interface RetryGroup {
-  /** At most so many. */
+  /** Maximum number of jobs. */
   cap?: number | null;
-  /** How many jobs the group has. More than that are not touched. */
+  /** The number of jobs in the group. No more jobs than this are changed. */
   confirm: number;
-  /** So many per second. */
+  /** Maximum rate in jobs per second. */
   per_second?: number | null;
 }
 
@@ -731,41 +748,43 @@ export interface Spec {
   deadline_at?: string | null;
   expires_at?: string | null;
   idempotency_key?: string | null;
+  nominal_at?: string | null;
   parent?: string | null;
   retention?: number | null;
   retry?: Record<string, unknown> | null;
   sealed?: boolean;
+  service?: string | null;
   timeout?: number | null;
   user?: string | null;
 }
 
-/** Where a job is in its life. */
+/** The status of a job. */
 export type Status = "pending" | "scheduled" | "retrying" | "blocked" | "suspended" | "running" | "succeeded" | "canceled" | "dead_lettered";
 
-/** A change of a job's status. */
+/** A status change of a job. */
 export interface StatusEvent {
   error?: JobError | null;
   progress?: Progress | null;
   status: Status;
 }
 
-/** What became of a submitted job. */
+/** The result of a submit. */
 export interface Submitted {
-  /** Whether another job holds its key, so that nothing was stored. */
+  /** Whether another job already has its key, so that nothing was stored. */
   duplicate: boolean;
-  /** Its id, or that of the job that holds its key. */
+  /** Its id, or the id of the job that already has its key. */
   id: string;
 }
 
-/** What a worker made. */
+/** The result of a worker. */
 export interface Success {
-  /** What the job returns. */
+  /** The output of the job. */
   output?: unknown;
 }
 
-/** What a tenant uses, beside what it may. */
+/** A tenant's usage and limits. */
 export interface Tenant {
-  /** Bytes of inputs of unfinished jobs, where they are limited. */
+  /** Bytes of inputs of unfinished jobs, if they are limited. */
   bytes?: number | null;
   /** Whether the policy is its own, not the default. */
   own: boolean;
@@ -774,7 +793,7 @@ export interface Tenant {
   quota?: Quota | null;
   /** Jobs running now. */
   running: number;
-  /** Who; absent for the default policy. */
+  /** The tenant; absent for the default policy. */
   tenant?: string | null;
 }
 
@@ -785,7 +804,7 @@ export interface Tenants {
 
 /** How many jobs to run. */
 export interface Tick {
-  /** At most so many; 10 by default, 100 at most. */
+  /** Maximum number of jobs: 10 by default, at most 100. */
   max?: number | null;
 }
 
@@ -796,24 +815,24 @@ export interface TickBody {
 
 /** Uniqueness by content or by a key. */
 export interface Unique {
-  /** The key; content decides without one. */
+  /** The key; without a key, the content decides. */
   key?: string | null;
-  /** How long it holds; until the job has ended without one. */
+  /** How long it holds; without a window, until the job has ended. */
   window_ms?: number | null;
 }
 
-/** What jobs have cost. */
+/** The cost of jobs. */
 export interface Usage {
   usage: UsageRow[];
 }
 
-/** One cost that was recorded. */
+/** One recorded cost. */
 export interface UsageEvent {
   at: string;
   cents: number;
   handler: string;
   job: string;
-  /** Rises from one to the next: pass the last one as `after`. */
+  /** Increases with each entry: pass the last one as `after`. */
   sequence: number;
   tenant: string;
   units: number;
@@ -824,7 +843,7 @@ export interface UsageEvents {
   events: UsageEvent[];
 }
 
-/** What jobs of one tenant and handler have cost on one day, in UTC. */
+/** The cost of the jobs of one tenant and handler on one day, in UTC. */
 export interface UsageRow {
   cents: number;
   day: string;
@@ -834,15 +853,21 @@ export interface UsageRow {
   units: number;
 }
 
-/** An address that is told of status events. */
+/** A URL that receives status events. */
 export interface Webhook {
+  /** Receives events since this time: when it was created, or last resumed. */
+  active_since: string;
   created_at: string;
   created_by: string;
-  /** Told of jobs that come to one of these. */
+  /** Receives an event when a job reaches one of these statuses. */
   events: string[];
   /** Only jobs of this handler. */
   handler?: string | null;
   id: string;
+  /**
+   * Receives nothing until it is resumed: a person paused it, or the server switched it off because
+   * deliveries failed.
+   */
   paused: boolean;
   tenant: string;
   url: string;
@@ -853,9 +878,9 @@ export interface Webhooks {
   webhooks: Webhook[];
 }
 
-/** How far a worker has come. */
+/** The progress of a worker. */
 export interface WorkerProgress {
-  /** What it is doing. */
+  /** What it is doing, for people. */
   message?: string;
   /** 0 to 100. */
   percent: number;

@@ -10,7 +10,7 @@ export interface ServerEvent {
 /** The longest event this client accepts: a server that sends more is broken, and must not fill the memory. */
 const LONGEST = 4 * 1024 * 1024;
 
-/** Takes the bytes of a stream in any pieces and gives back the events that are complete. */
+/** Takes the bytes of a stream in any pieces and returns the complete events. */
 export class EventParser {
   #decoder = new TextDecoder();
   #rest = "";
@@ -40,7 +40,7 @@ export class EventParser {
     if (name === "event") this.#event = value;
     else if (name === "data") this.#data.push(value);
     else if (name === "id") this.#id = value;
-    // Anything else, comments that keep the connection open among it, says nothing.
+    // Everything else is ignored, such as comments that keep the connection open.
     return undefined;
   }
 

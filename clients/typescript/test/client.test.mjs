@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { JobFailed, Problem, WaitTimeout } from "../dist/index.js";
+import { JobFailed, Problem, Unreachable, WaitTimeout } from "../dist/index.js";
 import { client, unique } from "./server.mjs";
 
 const PICTURE = { picture: "cat", width: 10 };
@@ -161,9 +161,37 @@ test("a submit that may not be repeated is not", async () => {
     calls += 1;
     throw new TypeError("fetch failed");
   };
-  await assert.rejects(client({ fetch: away }).submit("demo.thumbnail", PICTURE), TypeError);
+  await assert.rejects(client({ fetch: away }).submit("demo.thumbnail", PICTURE), Unreachable);
   assert.equal(calls, 1);
 });
+
+test("an input that is no JSON is the caller's mistake", async () => {
+  await assert.rejects(jobs.submit("demo.echo", { big: 1n }), TypeError);
+});
+
+test("a server that is not there is unreachable", async () => {
+  // Port 9 is `discard`, which nobody runs.
+  const nobody = client({ url: "http://127.0.0.1:9", retries: 0 });
+  const error = await nobody.counts().then(assert.fail, (error) => error);
+  assert.ok(error instanceof Unreachable, String(error));
+  assert.match(error.message, /^GET \/counts: /);
+  assert.ok(error.cause, "and says why");
+  await assert.rejects(client({ fetch: hang, timeoutMs: 50, retries: 0 }).counts(), Unreachable);
+  const left = client({ fetch: hang }).request("GET", "/counts", { signal: AbortSignal.timeout(50) });
+  await assert.rejects(left, { name: "TimeoutError" }, "the caller's own wish stays the caller's");
+});
+
+/** A server that never answers. */
+function hang(_, { signal }) {
+  return new Promise((_, reject) => {
+    // The timer of a signal alone does not keep the process alive.
+    const alive = setTimeout(() => {}, 20_000);
+    signal.addEventListener("abort", () => {
+      clearTimeout(alive);
+      reject(signal.reason);
+    });
+  });
+}
 
 /** The bytes of a stream up to the end of the first event that begins with `mark`, then an error. */
 function cutAfter(body, mark) {

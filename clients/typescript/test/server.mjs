@@ -3,8 +3,8 @@
 import { Windlass } from "../dist/index.js";
 
 const url = process.env.WINDLASS_URL;
-const key = process.env.WINDLASS_KEY;
-if (!url || !key) throw new Error("run `cargo xtask clients`, or set WINDLASS_URL and WINDLASS_KEY (`windlass up --help`)");
+const key = process.env.WINDLASS_API_KEY;
+if (!url || !key) throw new Error("run `cargo xtask clients`, or set WINDLASS_URL and WINDLASS_API_KEY (`windlass up --help`)");
 
 /** A client of it, with its own settings where a test needs them. */
 export function client(settings = {}) {

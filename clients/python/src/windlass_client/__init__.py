@@ -1,4 +1,4 @@
-"""Client of Windlass: submit jobs, wait for them, watch them live. See `Client` and `AsyncClient`."""
+"""The Windlass client: submit jobs, wait for them, watch them live. See `Client` and `AsyncClient`."""
 
 from .aio import AsyncClient
 from .client import Client, FeedEvent, ProgressEvent, StatusEvent, WatchEvent

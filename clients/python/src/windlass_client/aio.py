@@ -12,8 +12,8 @@ Item = TypeVar("Item")
 
 
 class AsyncClient:
-    """`Client` with `async` methods; takes the same arguments. Waiting and watching hold a thread of the event loop's
-    executor each; a program that waits for many jobs at once gives the loop a larger one."""
+    """`Client` with `async` methods; takes the same arguments. Each wait and watch holds a thread of the event loop's
+    executor; a program that waits for many jobs at once should give the loop a larger executor."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self._client = Client(*arguments, **settings)
@@ -73,7 +73,7 @@ class AsyncClient:
 
 
 async def _each(items: Iterator[Item]) -> AsyncIterator[Item]:
-    """The items of an iterator that blocks, each awaited in a thread."""
+    """The items of a blocking iterator, each awaited in a thread."""
     end = object()
     while True:
         item: Any = await asyncio.to_thread(next, items, end)

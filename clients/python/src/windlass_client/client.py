@@ -18,13 +18,13 @@ RETRIES = 2
 # The longest pause before a request or a stream is tried again, whatever the server asks for: the caller waits.
 LONGEST_PAUSE = 10.0
 FIRST_PAUSE = 0.2
-# How often in a row a stream may break without a single event before the error is the caller's.
+# How often in a row a stream may break without a single event before the caller gets the error.
 SILENT_BREAKS = 10
-# A stream on which nothing comes for so long is broken: the server sends a comment every 15 s.
+# A stream that is silent for this long is broken: the server sends a comment every 15 s.
 SILENCE = 60.0
 
 ENDED = ("succeeded", "canceled", "dead_lettered")
-# Answers after which the same request may succeed a moment later.
+# Statuses after which the same request may succeed a moment later.
 PASSING = (429, 502, 503, 504)
 
 
@@ -59,11 +59,12 @@ class FeedEvent(NamedTuple):
 
 
 class Client:
-    """A server of Windlass.
+    """A Windlass server.
 
-    `url` is the server's address, with its base path if it has one; `key` an API key or a JWT; `tenant` names one tenant
-    for a key of all tenants. `timeout` is for one request in seconds, `retries` how often a request that may be repeated
-    is, when the server is busy or away. Every call opens a connection of its own, so threads may share a client.
+    `url` is the server's address, with its base path if it has one; `key` is an API key or a JWT; `tenant` selects one
+    tenant for a key of all tenants. `timeout` is the limit of one request in seconds; `retries` is how often the client
+    repeats a repeatable request when the server is busy or unreachable. Every call opens its own connection, so threads
+    may share a client.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Client:
     ) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"not the address of a server: {url!r}")
+            raise ValueError(f"url must be the http or https address of a server, got {url!r}")
         self._host, self._port = parts.hostname, parts.port
         self._base = parts.path.rstrip("/") + "/api/v1"
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
@@ -91,8 +92,8 @@ class Client:
         self._retries = retries
 
     def submit(self, handler: str, input: Any, options: Optional[schema.Options] = None) -> schema.Submitted:
-        """Stores a job; it runs as soon as a worker is free. With an `idempotency_key` among its options a repeated call
-        answers the same job."""
+        """Stores a job; it runs as soon as a worker is free. With an `idempotency_key` in its options a repeated call
+        returns the same job."""
         body = {"handler": handler, "input": input, **({"options": options} if options else {})}
         repeatable = bool(options and options.get("idempotency_key"))
         return cast(schema.Submitted, self.request("POST", "/jobs", body=body, repeatable=repeatable))
@@ -100,7 +101,7 @@ class Client:
     def submit_many(
         self, handler: str, inputs: Sequence[Any], options: Optional[schema.Options] = None, *, partial: bool = False
     ) -> schema.Batch:
-        """Stores many jobs at once, all or none; with `partial`, those that are right. Answers come in the order of
+        """Stores many jobs at once, all or none; with `partial`, the valid ones. Returns the results in the order of the
         inputs."""
         body: Dict[str, Any] = {"handler": handler, "inputs": [*inputs], **({"options": options} if options else {})}
         if partial:
@@ -108,37 +109,37 @@ class Client:
         return cast(schema.Batch, self.request("POST", "/jobs/batch", body=body))
 
     def get(self, id: str) -> schema.Job:
-        """What is known of a job, but for its input and output."""
+        """Returns a job without its input and output."""
         return cast(schema.Job, self.request("GET", _job(id)))
 
     def result(self, id: str) -> schema.Result:
-        """How a job ended, or its status as long as it has not."""
+        """Returns how a job ended, or its status if it has not ended yet."""
         return cast(schema.Result, self.request("GET", _job(id, "/result")))
 
     def history(self, id: str) -> List[Dict[str, Any]]:
-        """Every change of status and every attempt."""
+        """Returns every status change and every attempt."""
         return cast(List[Dict[str, Any]], self.request("GET", _job(id, "/history"))["history"])
 
     def why(self, id: str) -> Dict[str, Any]:
-        """Why a job is not running now, and when it will: `reason` for programs, `text` for people, and the facts."""
+        """Returns why a job is not running now, and when it will: `reason` for programs, `text` for people, and the facts."""
         return cast(Dict[str, Any], self.request("GET", _job(id, "/why")))
 
     def logs(self, id: str, after: Optional[int] = None) -> List[Dict[str, Any]]:
-        """What the handler has logged."""
+        """Returns what the handler has logged."""
         return cast(List[Dict[str, Any]], self.request("GET", _job(id, "/logs"), query={"after": after})["lines"])
 
     def counts(self) -> schema.Counts:
-        """How many jobs are in each status."""
+        """Returns the number of jobs in each status."""
         return cast(schema.Counts, self.request("GET", "/counts"))
 
     def page(self, filter: Optional[str] = None, **query: Any) -> schema.JobPage:
-        """One page of jobs, newest first. `filter` is the grammar of dashboard and command line, such as
+        """Returns one page of jobs, newest first. `filter` is the same text as in dashboard and command line, such as
         `handler:mail.send status:dead`; `query` may hold `handler_id`, `status`, `created_after`, `created_before`, `limit`
-        (50 by default, at most 200) and `before` (the `next` of the page before)."""
+        (50 by default, at most 200) and `before` (the `next` of the previous page)."""
         return cast(schema.JobPage, self.request("GET", "/jobs", query={"filter": filter, **query}))
 
     def list(self, filter: Optional[str] = None, **query: Any) -> Iterator[schema.Job]:
-        """All jobs that match, newest first, fetched page by page as they are asked for."""
+        """Yields all matching jobs, newest first; fetches the pages as needed."""
         while True:
             page = self.page(filter, **query)
             yield from page["jobs"]
@@ -147,14 +148,14 @@ class Client:
             query["before"] = page.get("next")
 
     def cancel(self, id: str, reason: Optional[str] = None) -> str:
-        """Asks a job to stop; answers `canceled`, `requested` or `already_finished`. After the first two the job will not
+        """Asks a job to stop; returns `canceled`, `requested` or `already_finished`. After the first two the job will not
         succeed."""
         body = {} if reason is None else {"reason": reason}
         return str(self.request("POST", _job(id, "/cancel"), body=body, repeatable=True)["outcome"])
 
     def replay(self, id: str, **how: Any) -> str:
-        """Puts a dead letter back to work, in place, or as a new job with `as_new=True` or with another `input`. Answers
-        the id of the job that runs now."""
+        """Runs a dead letter again: in place, or as a new job with `as_new=True` or with another `input`. Returns the id of
+        the job that will run."""
         return str(self.request("POST", _job(id, "/replay"), body=how)["id"])
 
     def retry(self, id: str) -> str:
@@ -162,8 +163,8 @@ class Client:
         return str(self.request("POST", _job(id, "/retry"))["id"])
 
     def wait(self, id: str, timeout: Optional[float] = None) -> Any:
-        """Waits for a job and answers its output. Raises `JobFailed` if it ends otherwise, and `WaitTimeout` after
-        `timeout` seconds; the job itself goes on then."""
+        """Waits for a job and returns its output. Raises `JobFailed` if it ends without success, and `WaitTimeout` after
+        `timeout` seconds; the job itself continues."""
         deadline = None if timeout is None else time.monotonic() + timeout
         tried = 0
         while True:
@@ -179,7 +180,7 @@ class Client:
             tried += 1
 
     def _until_ended(self, id: str, tried: int, deadline: Optional[float]) -> None:
-        """Returns when a job has ended, or after a while where the server lets this key watch no more jobs at once."""
+        """Returns when a job has ended, or after a while if this key may not watch more jobs at once."""
         try:
             for event in self._watch(id, None, deadline):
                 if isinstance(event, StatusEvent) and event.status in ENDED:
@@ -190,12 +191,12 @@ class Client:
             time.sleep(_left(deadline, _pause_after(tried, error)))
 
     def watch(self, id: str, after: Optional[int] = None) -> Iterator[WatchEvent]:
-        """What happens to a job, live, until it has ended: its status now, then every change and every progress report
-        after the sequence `after`. A connection that breaks is opened again where it stopped."""
+        """Yields the events of a job, live, until it has ended: its current status, then every change and every progress
+        report after the sequence `after`. After a broken connection it continues where it stopped."""
         return self._watch(id, after, None)
 
     def feed(self, after: Optional[int] = None, **query: Any) -> Iterator[FeedEvent]:
-        """Every change of status of every job, from now on or after a sequence, delivered at least once. `query` may hold
+        """Yields every status change of every job, from now on or after a sequence, at least once. `query` may contain
         `handler_id` and `status`."""
         for event in self._stream("/events", query, after, None):
             if event.event == "job":
@@ -212,8 +213,8 @@ class Client:
         body: Any = None,
         repeatable: Optional[bool] = None,
     ) -> Any:
-        """Any route of the API under `/api/v1`. Raises a `Problem` for every answer that is not a success. What may be
-        done twice (`repeatable`; reads by default) is tried again when the server is busy or away."""
+        """Calls any route of the API under `/api/v1`. Raises a `Problem` for every response that is not a success. Repeats
+        a `repeatable` request (reads by default) when the server is busy or unreachable."""
         may_repeat = method == "GET" if repeatable is None else repeatable
         repeats = self._retries if may_repeat else 0
         tried = 0
@@ -243,7 +244,7 @@ class Client:
     def _stream(
         self, path: str, query: Dict[str, Any], after: Optional[int], deadline: Optional[float]
     ) -> Iterator[sse.ServerEvent]:
-        """The events of a stream, opened again after its last event whenever it breaks."""
+        """Yields the events of a stream; reopens it after its last event whenever it breaks."""
         last = None if after is None else str(after)
         silent = 0
         opened = False
@@ -261,7 +262,8 @@ class Client:
                         yield event
             except (Problem, Unreachable) as error:
                 _left(deadline, SILENCE)
-                # Too many streams at once will not be fewer in a moment; only one that broke waits for its place.
+                # A rejected new stream would be rejected again a moment later; only a broken stream waits for its
+                # place.
                 is_crowded = not opened and isinstance(error, Problem) and error.status == 429
                 if is_crowded or not _is_passing(error):
                     raise
@@ -280,7 +282,7 @@ class Client:
         headers: Dict[str, str],
         timeout: float,
     ) -> Iterator[Tuple[http.client.HTTPConnection, http.client.HTTPResponse]]:
-        """A connection with the head of a successful answer; closed when the caller is done with it."""
+        """A connection with the head of a successful response; closed when the caller is done with it."""
         if self._tls is not None:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=timeout, context=self._tls
@@ -305,11 +307,11 @@ class Client:
 
 
 class _DeadlinePassed(Exception):
-    """The caller's own time is over."""
+    """The caller's own timeout has passed."""
 
 
 def _left(deadline: Optional[float], most: float) -> float:
-    """The seconds until the deadline, at most so many."""
+    """The seconds until the deadline, up to a maximum."""
     if deadline is None:
         return most
     left = deadline - time.monotonic()
@@ -321,7 +323,7 @@ def _left(deadline: Optional[float], most: float) -> float:
 def _lines(
     connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, deadline: Optional[float]
 ) -> Iterator[bytes]:
-    """The lines of an answer as they come."""
+    """The lines of a response as they arrive."""
     while True:
         if connection.sock is not None:
             connection.sock.settimeout(_left(deadline, SILENCE))
@@ -336,7 +338,7 @@ def _job(id: str, rest: str = "") -> str:
 
 
 def _search(query: Optional[Dict[str, Any]]) -> str:
-    """The query of a URL; what is None is left out, lists are joined by commas."""
+    """The query of a URL; omits None, joins lists with commas."""
     given = {}
     for name, value in (query or {}).items():
         if value is not None:
@@ -357,11 +359,11 @@ def _problem(answer: http.client.HTTPResponse) -> Problem:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Whether the same request may succeed a moment later: nobody answered, or the server was busy."""
+    """Whether the same request may succeed a moment later: there was no response, or the server was busy."""
     return isinstance(error, Unreachable) or (isinstance(error, Problem) and error.status in PASSING)
 
 
 def _pause_after(tried: int, error: Optional[Exception]) -> float:
-    """Doubles from one try to the next, or is what the server asks for, and never long."""
+    """Doubles from one attempt to the next, or is what the server asks for; bounded."""
     asked = error.retry_after if isinstance(error, Problem) else None
     return min(FIRST_PAUSE * 2 ** min(tried, 10) if asked is None else asked, LONGEST_PAUSE)

@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Optional
 
 
 class Problem(Exception):
-    """The server's answer when it does not do what it was asked (RFC 9457). `code` says which case it is, such as
-    `job_not_found`, `invalid_input`, `forbidden` or `backpressure`; docs/http.md lists them."""
+    """An error response of the server (RFC 9457). `code` identifies the error, such as `job_not_found`,
+    `invalid_input`, `forbidden` or `backpressure`; docs/http.md lists them."""
 
     def __init__(self, status: int, body: Dict[str, Any], retry_after: Optional[float] = None) -> None:
         self.status = status
@@ -15,20 +15,20 @@ class Problem(Exception):
         self.title: str = body.get("title") or f"HTTP {status}"
         self.detail: Optional[str] = body.get("detail")
         self.request_id: Optional[str] = body.get("request_id")
-        #: Every field that is wrong, where the request was: `field`, `message` and in batches `index`.
+        #: Every invalid field of the request: `field`, `message` and in batches `index`.
         self.errors: List[Dict[str, Any]] = body.get("errors") or []
-        #: Seconds to wait before asking again, where the server says so.
+        #: Seconds to wait before the next request, if the server says so.
         self.retry_after = retry_after
         self.body = body
         super().__init__(f"{self.title}: {self.detail}" if self.detail else self.title)
 
 
 class Unreachable(Exception):
-    """No answer came: the server is away, or the connection broke. Whether it did what was asked is not known."""
+    """No response: the server is unreachable, or the connection broke. The outcome of the request is unknown."""
 
 
 class JobFailed(Exception):
-    """A job that was waited for has ended, but not with success."""
+    """The awaited job has ended without success."""
 
     def __init__(self, id: str, status: str, error: Optional[Dict[str, Any]]) -> None:
         self.id = id
@@ -39,7 +39,7 @@ class JobFailed(Exception):
 
 
 class WaitTimeout(TimeoutError):
-    """A job that was waited for has not ended in time. It goes on."""
+    """The awaited job has not ended in time. It continues."""
 
     def __init__(self, id: str, timeout: float) -> None:
         self.id = id

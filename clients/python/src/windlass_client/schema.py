@@ -14,7 +14,7 @@ class _AuditRequired(TypedDict):
 class Audit(_AuditRequired, total=False):
     """The audit log."""
 
-    # For `before`, where there may be more.
+    # Pass it as `before` to get more, if there may be more.
     next: Union[str, None]
 
 
@@ -35,14 +35,14 @@ class AuditLine(_AuditLineRequired, total=False):
 class Batch(TypedDict):
     """The jobs of one bulk submit, in the order of the inputs."""
 
-    # What they have in common.
+    # The id of the batch.
     batch: str
-    # One answer for each input.
+    # One result per input.
     jobs: List[BatchItem]
 
 
 class Because(TypedDict, total=False):
-    """Why something is done."""
+    """The reason of an action."""
 
     # For the history and the audit log.
     reason: str
@@ -51,35 +51,37 @@ class Because(TypedDict, total=False):
 class _BulkRequired(TypedDict):
     action: str
     by: str
-    # Jobs it was done to.
+    # Number of jobs it was applied to.
     done: int
-    # Jobs it could not be done to, because of an error.
+    # Number of jobs with an error.
     failed: int
-    # Of those put back to work, how many have failed again.
+    # Number of jobs that ran again and failed again.
     failed_again: int
     filter: str
     id: str
-    # Jobs that had moved on.
+    # Number of jobs skipped because their state had changed.
     skipped: int
     started_at: str
     # `running`, `finished`, `stopped` or `failed`.
     state: str
-    # How many passed when it began.
+    # Number of matching jobs at its start.
     total: int
 
 
 class Bulk(_BulkRequired, total=False):
-    """A bulk action and how far it has come."""
+    """A bulk action and its progress."""
 
     ended_at: Union[str, None]
-    # Why it ended, if not because it was done.
+    # Why it ended early.
     error: Union[str, None]
-    # Whose jobs; absent for every tenant's.
+    # The node that runs it, as in the list of nodes.
+    node: Union[int, None]
+    # The tenant of the jobs; absent for all tenants.
     tenant: Union[str, None]
 
 
 class Bulks(TypedDict):
-    """Bulk actions of this server."""
+    """Bulk actions."""
 
     # Newest first.
     bulks: List[Bulk]
@@ -88,31 +90,31 @@ class Bulks(TypedDict):
 class Cancel(TypedDict):
     """What a cancel did."""
 
-    # `canceled`: it waited and is canceled now; `requested`: it runs, and its node has been asked;
-    # `already_finished`: it was canceled before.
+    # `canceled`: it was waiting and is canceled now; `requested`: it is running, and its node was asked to
+    # stop it; `already_finished`: it was already canceled.
     outcome: str
 
 
 class Changes(TypedDict, total=False):
-    """What is to change about a waiting job; what is left out stays."""
+    """The changes of a waiting job; omitted fields stay the same."""
 
-    # Another start, this long from now.
+    # The new start, as a delay from now.
     delay_ms: Union[int, None]
-    # Another input.
+    # The new input.
     input: Any
     priority: Union[Priority, None]
-    # Another start, at this time.
+    # The new start, as a time.
     run_at: Union[str, None]
 
 
 class Checkout(TypedDict, total=False):
-    """What a worker takes."""
+    """What a worker asks for."""
 
     # How long the worker may stay silent; 5 minutes by default.
     hold_ms: Union[int, None]
-    # At most so many; 1 by default, 100 at most.
+    # Maximum number of jobs: 1 by default, at most 100.
     max: Union[int, None]
-    # From these queues; `default` unless given.
+    # Only from these queues [default: `default`].
     queues: List[str]
 
 
@@ -126,7 +128,7 @@ class CheckoutBody(TypedDict):
     id: str
     input: Any
     tenant: str
-    # What the worker reports with.
+    # The token for the worker's reports.
     token: str
 
 
@@ -136,8 +138,17 @@ class Checkouts(TypedDict):
     jobs: List[CheckoutBody]
 
 
+class CostSum(TypedDict):
+    """The cost of a job: all its attempts, plus what operators recorded."""
+
+    # Money, in cents.
+    cents: int
+    # Any other unit.
+    units: int
+
+
 class Counts(TypedDict):
-    """How many jobs are in each status. Ended ones are counted as they end."""
+    """The number of jobs in each status, the same number as a list shows."""
 
     blocked: int
     canceled: int
@@ -151,18 +162,18 @@ class Counts(TypedDict):
 
 
 class CreatedHook(TypedDict):
-    """A webhook that was made."""
+    """A new webhook."""
 
-    # What signs each message. It cannot be shown again.
+    # The secret that signs each message. It is not shown again.
     secret: str
     webhook: Webhook
 
 
 class CreatedKey(TypedDict):
-    """A key that was made."""
+    """A new key."""
 
     key: Key
-    # What its calls carry. It cannot be shown again.
+    # The secret that its calls send. It is not shown again.
     secret: str
 
 
@@ -172,15 +183,15 @@ class _FailureRequired(TypedDict):
 
 
 class Failure(_FailureRequired, total=False):
-    """What went wrong."""
+    """The error of a job."""
 
     # A stable name for programs.
     code: Union[str, None]
-    # Anything more, for programs.
+    # More data, for programs.
     details: Any
-    # Not before so long.
+    # The minimum delay before the next attempt.
     retry_after_ms: Union[int, None]
-    # Whether another attempt may cure it; yes unless said otherwise.
+    # Whether another attempt may succeed [default: true].
     retryable: Union[bool, None]
 
 
@@ -194,17 +205,17 @@ class FailureBody(TypedDict):
     jobs: int
     last_at: str
     latest: str
-    # The message without what differs.
+    # The message without the parts that vary.
     message: str
     retrying: int
-    # The message of the latest.
+    # The message of the latest failure.
     sample: str
-    # What they have in common, 16 hexadecimal digits.
+    # The signature of the group, 16 hexadecimal digits.
     signature: str
 
 
 class Failures(TypedDict):
-    """Failing jobs by what is wrong with them."""
+    """Failing jobs, grouped by cause."""
 
     # The largest first.
     groups: List[FailureBody]
@@ -218,9 +229,9 @@ class _FieldErrorRequired(TypedDict):
 
 
 class FieldError(_FieldErrorRequired, total=False):
-    """A field that is wrong."""
+    """An invalid field."""
 
-    # The place of the item in a batch, from 0.
+    # The index of the item in a batch, from 0.
     index: Union[int, None]
 
 
@@ -241,7 +252,7 @@ class Handlers(TypedDict):
 
 
 class History(TypedDict):
-    """Everything that happened to a job."""
+    """The history of a job."""
 
     # Oldest first.
     history: List[HistoryLine]
@@ -276,50 +287,51 @@ class Id(TypedDict):
 
 
 class Input(TypedDict):
-    """A job's input and what travels with it."""
+    """A job's input and headers."""
 
-    # What travels with the job.
+    # The headers that are stored with the job.
     headers: Dict[str, str]
     # The input.
     input: Any
 
 
 class _JobRequired(TypedDict):
-    # Attempts begun or failed so far.
+    # Number of attempts so far, including the running one.
     attempt: int
-    # Whether a cancel has been asked for and not yet been carried out.
+    # Whether a cancel was requested but is not complete yet.
     cancel_requested: bool
     # When it was submitted.
     created_at: str
     # Failed attempts.
     failed: int
-    # What runs it.
+    # The handler that runs it.
     handler: str
     # Its id, a decimal number.
     id: str
-    # How urgent it is: higher first.
+    # Its priority: higher first.
     priority: int
-    # Where it waits.
+    # The queue it waits in.
     queue: str
     # Nodes lost while they held it.
     recoveries: int
     # How its attempts are run.
     spec: Spec
-    # Where it is in its life.
+    # Its status.
     status: Status
     # Its labels.
     tags: List[str]
-    # Whose it is.
+    # The tenant that owns it.
     tenant: str
 
 
 class Job(_JobRequired, total=False):
-    """A job as it is shown: never with its input or its output."""
+    """A job, without its input and output."""
 
     # Its batch.
     batch: Union[str, None]
-    # What ties it to the request it came from.
+    # Groups it with other jobs of the same request.
     correlation_id: Union[str, None]
+    cost: Union[CostSum, None]
     error: Union[JobError, None]
     # When it ended.
     finished_at: Union[str, None]
@@ -331,7 +343,7 @@ class Job(_JobRequired, total=False):
     # Why it ended or what it waits for.
     reason: Union[str, None]
     replayed: Union[Replayed, None]
-    # When it is due, if that lies ahead or lay ahead at the submit.
+    # When it is due, if that is in the future or was in the future at its submit.
     run_at: Union[str, None]
     # When its last attempt started.
     started_at: Union[str, None]
@@ -340,18 +352,18 @@ class Job(_JobRequired, total=False):
 class _JobErrorRequired(TypedDict):
     # A stable name for programs.
     code: str
-    # What follows: `retryable`, `terminal`, `snooze`, `discard`, `retry_after`.
+    # The consequence: `retryable`, `terminal`, `snooze`, `discard`, `retry_after`.
     kind: Any
     # For people.
     message: str
-    # Whether another attempt may cure it.
+    # Whether another attempt may succeed.
     retryable: bool
 
 
 class JobError(_JobErrorRequired, total=False):
     """Why an attempt failed."""
 
-    # Anything more, for programs.
+    # More data, for programs.
     details: Any
 
 
@@ -365,20 +377,20 @@ class _JobEventRequired(TypedDict):
 
 
 class JobEvent(_JobEventRequired, total=False):
-    """A change of a job's status."""
+    """A status change of a job."""
 
     error: Union[JobError, None]
 
 
 class _JobPageRequired(TypedDict):
-    # The jobs; may be fewer than asked for although there are more.
+    # The jobs; may be fewer than requested although there are more.
     jobs: List[Job]
 
 
 class JobPage(_JobPageRequired, total=False):
     """A page of jobs, newest first."""
 
-    # Pass it as `before` for the page after this one; absent on the last page.
+    # Pass it as `before` to get the next page; absent on the last page.
     next: Union[str, None]
 
 
@@ -387,13 +399,13 @@ class _KeyRequired(TypedDict):
     all_tenants: bool
     created_at: str
     created_by: str
-    # Its public part, which stands in the secret too.
+    # Its public part, which is also part of the secret.
     id: str
-    # What people call it.
+    # Its name, for people.
     name: str
     rights: List[str]
     tenant: str
-    # Who its calls act as.
+    # The user name of its calls.
     user: str
 
 
@@ -421,27 +433,27 @@ class LogLine(TypedDict):
     # `trace`, `debug`, `info`, `warn` or `error`.
     level: str
     message: str
-    # Counts the lines of the job; missing numbers were dropped.
+    # Counts the lines of the job; lines with missing numbers were dropped.
     sequence: int
 
 
 class Logs(TypedDict):
-    """What a job has logged."""
+    """The log of a job."""
 
     # Oldest first.
     lines: List[LogLine]
 
 
 class Me(TypedDict):
-    """Who asks."""
+    """The caller."""
 
     # Whether it operates the whole installation.
     all_tenants: bool
-    # How it has shown who it is.
+    # How it authenticated.
     method: str
-    # Whether the server refuses changes.
+    # Whether the server rejects changes.
     read_only: bool
-    # What it may do.
+    # Its rights.
     rights: List[str]
     # Its tenant.
     tenant: str
@@ -450,107 +462,107 @@ class Me(TypedDict):
 
 
 class _NewBatchRequired(TypedDict):
-    # What runs them.
+    # The handler that runs them.
     handler: str
-    # One input for each.
+    # One input per job.
     inputs: List[Any]
 
 
 class NewBatch(_NewBatchRequired, total=False):
     """Many jobs of one handler to submit."""
 
-    # How, for all of them.
+    # The submit options of all jobs.
     options: Options
-    # Store what is good although others are bad.
+    # Store the valid jobs even if others are invalid.
     partial: bool
 
 
 class _NewBulkRequired(TypedDict):
     # `cancel`, `replay`, `purge`, `run_now`, `retry` or `reprioritise`.
     action: str
-    # How many the preview said. More than that are not touched.
+    # The count from the preview. No more jobs than this are changed.
     confirm: int
     # Which jobs, such as `handler:mail.send status:dead`.
     filter: str
 
 
 class NewBulk(_NewBulkRequired, total=False):
-    """What to do to which jobs, how fast, and when to stop."""
+    """A bulk action: what to do, to which jobs, how fast, and when to stop."""
 
-    # At most so many; as many as confirmed unless given.
+    # Maximum number of jobs [default: `confirm`].
     cap: Union[int, None]
-    # Judged only once so many have ended; 5 by default.
+    # Check the fraction only after this number of jobs has ended; 5 by default.
     judge_after: Union[int, None]
-    # So many per second; as fast as it goes unless given.
+    # Maximum rate in jobs per second [default: no limit].
     per_second: Union[float, None]
     priority: Union[Priority, None]
-    # Why, for a cancel.
+    # The reason of a cancel.
     reason: str
-    # For actions that make jobs run: stop when more than this part fails again, 0 to 1.
+    # For actions that run jobs: stop when more than this fraction fails again, 0 to 1.
     stop_when_failing: Union[float, None]
 
 
 class NewClone(TypedDict, total=False):
     """How a job is cloned."""
 
-    # Another input; that of the job unless given.
+    # Another input [default: the job's input].
     input: Any
 
 
 class NewCost(TypedDict, total=False):
-    """What a job has cost; negative for a refund."""
+    """The cost of a job; negative for a refund."""
 
-    # Money, in hundredths.
+    # Money, in cents.
     cents: int
-    # Anything else that is counted.
+    # Any other unit.
     units: int
 
 
 class _NewHookRequired(TypedDict):
-    # Where it is told.
+    # The URL that receives the events.
     url: str
 
 
 class NewHook(_NewHookRequired, total=False):
-    """A webhook to make."""
+    """A webhook to create."""
 
-    # Told of jobs that come to one of these; of every end unless given.
+    # Receives an event when a job reaches one of these statuses [default: every end].
     events: Union[List[str], None]
     # Only jobs of this handler.
     handler: Union[str, None]
 
 
 class _NewJobRequired(TypedDict):
-    # What runs it.
+    # The handler that runs it.
     handler: str
-    # What it works on: any JSON, kept to the digit.
+    # Its input: any JSON, stored digit by digit.
     input: Any
 
 
 class NewJob(_NewJobRequired, total=False):
     """One job to submit."""
 
-    # How.
+    # The submit options.
     options: Options
 
 
 class _NewKeyRequired(TypedDict):
-    # What people call it.
+    # Its name, for people.
     name: str
-    # `read`, `submit`, `operate`, `admin`, `payload`; never more than the caller has.
+    # `read`, `submit`, `operate`, `admin`, `payload`; never more than the caller's own rights.
     rights: List[str]
 
 
 class NewKey(_NewKeyRequired, total=False):
-    """A key to make."""
+    """A key to create."""
 
     # For the whole installation.
     all_tenants: bool
-    # When it ends by itself.
+    # When it expires.
     expires_at: Union[str, None]
-    # Of which tenant; the caller's own unless it operates the whole installation.
+    # Its tenant. Only operators of the whole installation may choose another tenant than their own.
     tenant: Union[str, None]
-    # Who its calls act as; the caller unless given.
+    # The user name of its calls [default: the key's name].
     user: Union[str, None]
 
 
@@ -562,20 +574,22 @@ class _NewPauseRequired(TypedDict):
 class NewPause(_NewPauseRequired, total=False):
     """What to pause."""
 
-    # Why, for people.
+    # Also pause a handler that no node has or had and no job uses; otherwise this is 404 `handler_not_found`.
+    force: bool
+    # The reason, for people.
     reason: str
 
 
 class NewPriority(TypedDict):
-    """How urgent a job is from now on."""
+    """The new priority of a job."""
 
     priority: Priority
 
 
 class NewStart(TypedDict, total=False):
-    """When a job starts: one of the two."""
+    """When a job starts: give one of the two."""
 
-    # This long from now.
+    # After this delay.
     delay_ms: Union[int, None]
     # At this time.
     run_at: Union[str, None]
@@ -584,18 +598,18 @@ class NewStart(TypedDict, total=False):
 class Node(TypedDict):
     """A registered process."""
 
-    # How long ago that was.
+    # The age of that heartbeat.
     age_ms: int
-    # How many jobs it runs at once.
+    # The maximum number of jobs it runs at once.
     capacity: int
-    # What it can run.
+    # The handlers it has.
     handlers: List[str]
     heartbeat_at: str
     host: str
-    # Its identity, never used again.
+    # Its identity, which is never reused.
     node: int
     pid: int
-    # How many it ran at its last heartbeat.
+    # The number of jobs it ran at its last heartbeat.
     running: int
     # Its part of job ids.
     slot: int
@@ -610,39 +624,41 @@ class Nodes(TypedDict):
 
 
 class Options(TypedDict, total=False):
-    """How a job is submitted. Everything may be left out."""
+    """How a job is submitted. Every field is optional."""
 
-    # What ties it to other things.
+    # Groups it with other jobs.
     correlation_id: Union[str, None]
-    # Ends the job if it has not succeeded by then.
+    # Ends the job if it has not succeeded by this time.
     deadline_at: Union[str, None]
     # Starts this long after the submit.
     delay_ms: Union[int, None]
-    # Cancels the job if it has not started by then.
+    # Cancels the job if it has not started by this time.
     expires_at: Union[str, None]
-    # What travels with it.
+    # Headers that are stored with it.
     headers: Dict[str, str]
     # A second submit with this key returns the first job's id.
     idempotency_key: Union[str, None]
+    # The time the job is for, such as the time of a schedule; it does not affect when the job starts.
+    nominal_at: Union[str, None]
     # Jobs of one tenant with the same key run one at a time, in order of submission.
     ordering_key: Union[str, None]
     priority: Union[Priority, None]
     # The queue it waits in.
     queue: Union[str, None]
-    # Keeps the ended job this long.
+    # How long the ended job is stored.
     retention_ms: Union[int, None]
     retry: Union[Retry, None]
     # Starts at this time.
     run_at: Union[str, None]
     # Labels to find it by.
     tags: List[str]
-    # Limits each attempt.
+    # The time limit of each attempt; 0 means no limit.
     timeout_ms: Union[int, None]
     unique: Union[Unique, None]
 
 
 class Pause(TypedDict):
-    """A pause in force."""
+    """An active pause."""
 
     at: str
     by: str
@@ -652,7 +668,7 @@ class Pause(TypedDict):
 
 
 class Pauses(TypedDict):
-    """The pauses in force."""
+    """The active pauses."""
 
     pauses: List[Pause]
 
@@ -669,7 +685,7 @@ class Phase(TypedDict):
 class Preview(TypedDict):
     """What a bulk action would act on."""
 
-    # How many jobs pass, up to the cap: the `confirm` of the action.
+    # The number of matching jobs, up to the cap: the `confirm` of the action.
     jobs: int
     # Whether there are more than the cap.
     more: bool
@@ -680,9 +696,9 @@ class Preview(TypedDict):
 class PreviewOf(TypedDict, total=False):
     """Which jobs to count."""
 
-    # What would be done, to count only jobs to which it can be done.
+    # The action; counts only jobs that it can be applied to.
     action: Union[str, None]
-    # Count no further than this; 1,000 by default, 100,000 at most.
+    # Stop counting at this number: 1,000 by default, at most 100,000.
     cap: Union[int, None]
     # Which jobs, such as `handler:mail.send status:dead`.
     filter: str
@@ -704,43 +720,45 @@ class _ProblemRequired(TypedDict):
 class Problem(_ProblemRequired, total=False):
     """An error, as callers see it (RFC 9457)."""
 
-    # Every field that is wrong.
+    # Every invalid field.
     errors: List[FieldError]
     # The path of the request.
     instance: Union[str, None]
-    # The job in question.
+    # The job concerned.
     job: Union[str, None]
-    # Where that job is, if that stands in the way.
+    # The status of that job, if the status is the reason.
     job_status: Union[str, None]
     quota: Union[QuotaProblem, None]
-    # What to name when asking an operator.
+    # The id to give to an operator.
     request_id: Union[str, None]
     # When the same call may succeed.
     retry_after_ms: Union[int, None]
 
 
 class Progress(TypedDict):
-    """How far a job has come."""
+    """The progress of a job."""
 
-    # What it is doing.
+    # What it is doing, for people.
     message: str
     # 0 to 100.
     percent: float
-    # Counts the reports of a job; a stream goes on after it.
+    # Counts the reports of a job; a stream can continue after it.
     sequence: int
+    # When it was reported.
+    updated_at: str
 
 
 class Quota(TypedDict, total=False):
-    """What a tenant may use. What is left out is not limited."""
+    """The limits of a tenant. Omitted fields are not limited."""
 
-    # Bytes of the inputs of unfinished jobs at most.
+    # Maximum bytes of the inputs of unfinished jobs.
     bytes: Union[int, None]
-    # Unfinished jobs at most.
+    # Maximum number of unfinished jobs.
     queued: Union[int, None]
-    # Jobs running at once at most.
+    # Maximum number of running jobs.
     running: Union[int, None]
     submit_rate: Union[Rate, None]
-    # Turns it gets where others get one.
+    # Its scheduling weight relative to other tenants.
     weight: Union[int, None]
 
 
@@ -756,7 +774,7 @@ class QuotaProblem(TypedDict):
 
 
 class Rate(TypedDict):
-    """A bucket of tokens: each submitted job takes one."""
+    """A token bucket: each submitted job takes one token."""
 
     burst: int
     per_second: float
@@ -765,34 +783,34 @@ class Rate(TypedDict):
 class Replay(TypedDict, total=False):
     """How a dead letter is replayed."""
 
-    # As a new job that is linked to the dead letter, which stays as it is.
+    # Replays it as a new job that refers to the dead letter, which stays unchanged.
     as_new: bool
     # Another input; implies `as_new`.
     input: Any
 
 
 class _ReplayManyRequired(TypedDict):
-    # How many the preview said. More than that are not touched.
+    # The count from the preview. No more jobs than this are changed.
     confirm: int
 
 
 class ReplayMany(_ReplayManyRequired, total=False):
     """Which dead letters to replay, how fast, and when to stop."""
 
-    # Which of them; all unless given.
+    # A filter for dead letters [default: all].
     filter: str
-    # Judged only once so many have ended; 5 by default.
+    # Check the fraction only after this number of jobs has ended; 5 by default.
     judge_after: Union[int, None]
-    # So many first.
+    # Maximum number of dead letters.
     limit: Union[int, None]
-    # So many per second.
+    # Maximum rate in jobs per second.
     per_second: Union[float, None]
-    # Stop when more than this part fails again, 0 to 1.
+    # Stop when more than this fraction fails again, 0 to 1.
     stop_when_failing: Union[float, None]
 
 
 class Replayed(TypedDict):
-    """A mark on a dead letter that has been replayed."""
+    """Marks a replayed dead letter."""
 
     as_job: str
     at: str
@@ -800,7 +818,7 @@ class Replayed(TypedDict):
 
 
 class _ResultRequired(TypedDict):
-    # Where it is.
+    # The status of the job.
     status: Status
 
 
@@ -808,41 +826,41 @@ class Result(_ResultRequired, total=False):
     """How a job ended."""
 
     error: Union[JobError, None]
-    # What it returned, once it has succeeded.
+    # Its output, once it has succeeded.
     output: Any
 
 
 class Retry(TypedDict, total=False):
     """When a failed job runs again; durations are milliseconds."""
 
-    # Wait after the first failure.
+    # The delay after the first failure.
     first_delay: Union[int, None]
-    # The part of each wait that is random, 0 to 1.
+    # The random fraction of each delay, 0 to 1.
     jitter: Union[float, None]
-    # Attempts in all, the first included.
+    # Maximum number of attempts, including the first; 1 or 0 means no retries.
     max_attempts: Union[int, None]
-    # No wait is longer.
+    # The maximum delay.
     max_delay: Union[int, None]
     # No retry starts later than this after the submit.
     max_elapsed: Union[int, None]
-    # Each wait is this many times the one before.
+    # Each delay is the previous one times this factor.
     multiplier: Union[float, None]
-    # An attempt that ran this long before it failed starts the count anew.
+    # An attempt that ran this long before it failed resets the count.
     reset_after: Union[int, None]
     then: Union[Phase, None]
 
 
 class _RetryGroupRequired(TypedDict):
-    # How many jobs the group has. More than that are not touched.
+    # The number of jobs in the group. No more jobs than this are changed.
     confirm: int
 
 
 class RetryGroup(_RetryGroupRequired, total=False):
-    """How a group is put back to work."""
+    """How a group is retried."""
 
-    # At most so many.
+    # Maximum number of jobs.
     cap: Union[int, None]
-    # So many per second.
+    # Maximum rate in jobs per second.
     per_second: Union[float, None]
 
 
@@ -853,10 +871,12 @@ class Spec(TypedDict, total=False):
     deadline_at: Union[str, None]
     expires_at: Union[str, None]
     idempotency_key: Union[str, None]
+    nominal_at: Union[str, None]
     parent: Union[str, None]
     retention: Union[int, None]
     retry: Union[Dict[str, Any], None]
     sealed: bool
+    service: Union[str, None]
     timeout: Union[int, None]
     user: Union[str, None]
 
@@ -866,25 +886,25 @@ class _StatusEventRequired(TypedDict):
 
 
 class StatusEvent(_StatusEventRequired, total=False):
-    """A change of a job's status."""
+    """A status change of a job."""
 
     error: Union[JobError, None]
     progress: Union[Progress, None]
 
 
 class Submitted(TypedDict):
-    """What became of a submitted job."""
+    """The result of a submit."""
 
-    # Whether another job holds its key, so that nothing was stored.
+    # Whether another job already has its key, so that nothing was stored.
     duplicate: bool
-    # Its id, or that of the job that holds its key.
+    # Its id, or the id of the job that already has its key.
     id: str
 
 
 class Success(TypedDict, total=False):
-    """What a worker made."""
+    """The result of a worker."""
 
-    # What the job returns.
+    # The output of the job.
     output: Any
 
 
@@ -898,12 +918,12 @@ class _TenantRequired(TypedDict):
 
 
 class Tenant(_TenantRequired, total=False):
-    """What a tenant uses, beside what it may."""
+    """A tenant's usage and limits."""
 
-    # Bytes of inputs of unfinished jobs, where they are limited.
+    # Bytes of inputs of unfinished jobs, if they are limited.
     bytes: Union[int, None]
     quota: Union[Quota, None]
-    # Who; absent for the default policy.
+    # The tenant; absent for the default policy.
     tenant: Union[str, None]
 
 
@@ -916,7 +936,7 @@ class Tenants(TypedDict):
 class Tick(TypedDict, total=False):
     """How many jobs to run."""
 
-    # At most so many; 10 by default, 100 at most.
+    # Maximum number of jobs: 10 by default, at most 100.
     max: Union[int, None]
 
 
@@ -929,26 +949,26 @@ class TickBody(TypedDict):
 class Unique(TypedDict, total=False):
     """Uniqueness by content or by a key."""
 
-    # The key; content decides without one.
+    # The key; without a key, the content decides.
     key: Union[str, None]
-    # How long it holds; until the job has ended without one.
+    # How long it holds; without a window, until the job has ended.
     window_ms: Union[int, None]
 
 
 class Usage(TypedDict):
-    """What jobs have cost."""
+    """The cost of jobs."""
 
     usage: List[UsageRow]
 
 
 class UsageEvent(TypedDict):
-    """One cost that was recorded."""
+    """One recorded cost."""
 
     at: str
     cents: int
     handler: str
     job: str
-    # Rises from one to the next: pass the last one as `after`.
+    # Increases with each entry: pass the last one as `after`.
     sequence: int
     tenant: str
     units: int
@@ -961,7 +981,7 @@ class UsageEvents(TypedDict):
 
 
 class UsageRow(TypedDict):
-    """What jobs of one tenant and handler have cost on one day, in UTC."""
+    """The cost of the jobs of one tenant and handler on one day, in UTC."""
 
     cents: int
     day: str
@@ -972,18 +992,22 @@ class UsageRow(TypedDict):
 
 
 class _WebhookRequired(TypedDict):
+    # Receives events since this time: when it was created, or last resumed.
+    active_since: str
     created_at: str
     created_by: str
-    # Told of jobs that come to one of these.
+    # Receives an event when a job reaches one of these statuses.
     events: List[str]
     id: str
+    # Receives nothing until it is resumed: a person paused it, or the server switched it off because
+    # deliveries failed.
     paused: bool
     tenant: str
     url: str
 
 
 class Webhook(_WebhookRequired, total=False):
-    """An address that is told of status events."""
+    """A URL that receives status events."""
 
     # Only jobs of this handler.
     handler: Union[str, None]
@@ -1001,17 +1025,17 @@ class _WorkerProgressRequired(TypedDict):
 
 
 class WorkerProgress(_WorkerProgressRequired, total=False):
-    """How far a worker has come."""
+    """The progress of a worker."""
 
-    # What it is doing.
+    # What it is doing, for people.
     message: str
 
 
-# What became of one input of a batch.
+# The result for one input of a batch.
 BatchItem = Union[Submitted, Dict[str, Any]]
 
 # A priority: a name or a number, higher first.
 Priority = Union[str, int]
 
-# Where a job is in its life.
+# The status of a job.
 Status = Literal["pending", "scheduled", "retrying", "blocked", "suspended", "running", "succeeded", "canceled", "dead_lettered"]

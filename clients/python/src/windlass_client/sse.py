@@ -15,11 +15,11 @@ class ServerEvent(NamedTuple):
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[ServerEvent]:
-    """The events in the lines of a stream; an event that its end cuts off is left out."""
+    """The events in the lines of a stream; omits an incomplete event at the end."""
     event, data, last = "", [], None  # type: str, List[str], Optional[str]
     for raw in lines:
         if len(raw) > LONGEST_LINE:
-            raise ValueError(f"a line of more than {LONGEST_LINE} bytes")
+            raise ValueError(f"the server sent a line of more than {LONGEST_LINE} bytes")
         line = raw.decode("utf-8").rstrip("\r\n")
         if line == "":
             if event or data:
@@ -34,4 +34,4 @@ def parse(lines: Iterable[bytes]) -> Iterator[ServerEvent]:
             data.append(value)
         elif name == "id":
             last = value
-        # Anything else, comments that keep the connection open among it, says nothing.
+        # Everything else is ignored, such as comments that keep the connection open.
