@@ -20,12 +20,12 @@ use windlass::postgres::{PgOptions, PgStore};
 use windlass::sqlite::{SqliteOptions, SqliteStore};
 use windlass::store::{CancelReply, PauseTarget, Store};
 use windlass::{
-    Error, HandlerOptions, JobContext, JobError, JobFilter, JobId, JobService, Page, Payload, Priority, RetryPolicy,
-    SecurityContext, SubmitOptions, TenantId, UniqueWithin,
+    Error, HandlerOptions, JobContext, JobError, JobFilter, JobId, JobService, OperatorRight, Page, Payload, Priority,
+    RetryPolicy, SecurityContext, SubmitOptions, TenantId, UniqueWithin,
 };
 use windlass_testkit::hostile::hostile_payloads;
 
-use crate::event::{Asked, End, TransactionEnd, What};
+use crate::event::{Asked, End, FinishEnd, TransactionEnd, What};
 use crate::log::Log;
 use crate::recorder::Recorder;
 
@@ -44,6 +44,10 @@ pub const STEERED: &str = "all were steered";
 
 /// The table that callers write in the transactions in which they submit.
 pub const SIDE_TABLE: &str = "faults_side";
+/// The table that handlers write in the transactions in which they end their jobs.
+pub const EFFECT_TABLE: &str = "faults_effect";
+/// What a handler says in its transaction before it waits.
+pub const WAITING: &str = "select 'a handler waits'";
 
 /// What a process is started for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -79,6 +83,8 @@ pub struct Settings {
     pub worker_threads: usize,
     /// How long a snapshot may be held before a node warns of it.
     pub held_snapshot_after: Duration,
+    /// How long a handler's transaction may be silent before the server ends it.
+    pub handler_idle: Duration,
 }
 
 impl Default for Settings {
@@ -93,6 +99,7 @@ impl Default for Settings {
             connections: 4,
             worker_threads: 2,
             held_snapshot_after: Duration::from_secs(15),
+            handler_idle: Duration::from_secs(300),
         }
     }
 }
@@ -170,6 +177,8 @@ pub struct Order {
     pub delay_ms: u64,
     /// The most failures.
     pub max_attempts: Option<u16>,
+    /// How long an attempt may take.
+    pub timeout_ms: Option<u64>,
     /// In a transaction of the caller's, which commits or rolls back.
     pub commits: Option<bool>,
     /// How long that transaction stays open.
@@ -210,7 +219,11 @@ pub struct Todo {
     pub blocks: bool,
     /// Works inside a transaction that it opens in the job's own store.
     pub holds: bool,
-    /// Kills its process: `abort`, `overflow` or `memory`.
+    /// Ends itself in a transaction of its own, together with a row of [`EFFECT_TABLE`].
+    pub completes: bool,
+    /// Says [`WAITING`] in that transaction before, and waits for its time.
+    pub idles: bool,
+    /// Kills its process when its time is over: `abort`, `overflow` or `memory`.
     pub kills: Option<String>,
 }
 
@@ -258,11 +271,7 @@ pub fn tenant(number: u8) -> TenantId {
 
 /// Does what `task` says, until the input ends or a signal comes.
 pub fn run(task: Task) -> Result<()> {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new("info"))
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).with_ansi(false).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let done = runtime.block_on(async {
         let process = Process::start(&task).await?;
@@ -359,7 +368,7 @@ impl Process {
             }
             Command::Pause(target) => {
                 let parsed = PauseTarget::parse(&target).expect("a target");
-                match self.service.pause(&caller(0), &parsed, "a fault test").await {
+                match self.service.operator(OperatorRight::assume()).pause(&caller(0), &parsed, "a fault test").await {
                     Ok(()) => self.log.note(What::Paused { target }),
                     Err(error) => self.log.note(What::Note { text: format!("pause: {error}") }),
                 }
@@ -367,7 +376,7 @@ impl Process {
             Command::Resume(target) => {
                 let parsed = PauseTarget::parse(&target).expect("a target");
                 self.log.note(What::Resuming { target });
-                if let Err(error) = self.service.resume(&caller(0), &parsed).await {
+                if let Err(error) = self.service.operator(OperatorRight::assume()).resume(&caller(0), &parsed).await {
                     self.log.note(What::Note { text: format!("resume: {error}") });
                 }
             }
@@ -597,6 +606,7 @@ async fn open(url: &str, settings: &Settings) -> Result<Arc<dyn Store>> {
         .deadline(settings.deadline)
         .listen(settings.listen)
         .connections(settings.connections)
+        .handler_idle(settings.handler_idle)
         .migrate(false);
     Ok(Arc::new(PgStore::connect_with(options).await.context("connect")?))
 }
@@ -651,6 +661,9 @@ fn options(order: &Order) -> SubmitOptions {
     if order.delay_ms > 0 {
         options = options.delay(Duration::from_millis(order.delay_ms));
     }
+    if let Some(ms) = order.timeout_ms {
+        options = options.timeout(Duration::from_millis(ms));
+    }
     if let Some(attempts) = order.max_attempts {
         options = options.retry(RetryPolicy::fixed(attempts, Duration::from_millis(50)));
     }
@@ -702,7 +715,11 @@ async fn work(log: Log, ctx: JobContext, todo: Todo) -> Result<u64, JobError> {
     log.note(What::Start { job, lease, attempt, tenant: ctx.tenant().0, canary: todo.canary });
     let end = |how| log.note(What::End { job, lease, attempt, how });
     if let Some(how) = &todo.kills {
+        tokio::time::sleep(Duration::from_millis(todo.ms)).await;
         kill(how);
+    }
+    if todo.completes {
+        return complete(&log, &ctx, &todo).await;
     }
     if todo.writes {
         ctx.report_progress(10.0, "begun");
@@ -747,6 +764,36 @@ async fn work(log: Log, ctx: JobContext, todo: Todo) -> Result<u64, JobError> {
     }
     log.note(What::Effect { job, lease, attempt });
     end(End::Succeeded);
+    Ok(todo.call)
+}
+
+/// Ends the job in a transaction of the handler's own, and writes down what the store said, as the recorder does for other
+/// ends.
+async fn complete(log: &Log, ctx: &JobContext, todo: &Todo) -> Result<u64, JobError> {
+    /// Apart from the numbers that the recorder gives to its own.
+    static BATCHES: AtomicU64 = AtomicU64::new(1 << 40);
+    let (job, lease, attempt) = (ctx.job_id().as_i64(), ctx.fence().lease.0, ctx.attempt());
+    let tx = windlass::postgres::transaction(ctx).await?;
+    let insert = format!("insert into {EFFECT_TABLE} (job) values ($1)");
+    tx.execute(&insert, &[&job]).await.map_err(JobError::retryable)?;
+    if todo.idles {
+        tx.batch_execute(WAITING).await.map_err(JobError::retryable)?;
+        tokio::time::sleep(Duration::from_millis(todo.ms)).await;
+        tx.batch_execute("select 1").await.map_err(JobError::retryable)?;
+    }
+    log.note(What::Effect { job, lease, attempt });
+    let batch = BATCHES.fetch_add(1, Ordering::Relaxed);
+    let ends = vec![FinishEnd { job, lease, attempt, transition: "succeed".into() }];
+    log.note(What::FinishCall { batch, ends });
+    let completed = tx.complete(&todo.call).await;
+    log.note(match &completed {
+        Ok(()) => What::FinishReply { batch, replies: vec![Some("succeeded".into())] },
+        Err(Error::LeaseLost(_)) => What::FinishReply { batch, replies: vec![None] },
+        Err(error) => What::FinishFailed { batch, code: error.code().into(), unknown: true },
+    });
+    let how = if completed.is_ok() { End::Succeeded } else { End::Failed };
+    log.note(What::End { job, lease, attempt, how });
+    completed?;
     Ok(todo.call)
 }
 

@@ -61,13 +61,22 @@ pub async fn of_postgres(client: &Client) -> Result<Dump> {
     dump.steps = client.query(steps, &[]).await?.iter().map(step).collect();
     let keys = "select kind::text, tenant_id, scope, key, id from windlass.job_key";
     dump.keys = client.query(keys, &[]).await?.iter().map(key).collect();
-    let counters = "select tenant_id, status, sum(n)::bigint from
-                        (select tenant_id, status, n from windlass.counter
-                         union all
-                         select x.* from windlass.counter_delta d
-                         cross join unnest(d.tenants, d.statuses, d.counts) x) c
-                    group by 1, 2";
-    dump.counters = client.query(counters, &[]).await?.iter().map(counter).collect();
+    // Of one moment: what is gone by then is neither counted nor listed.
+    let at: String = client.query_one("select clock_timestamp()::text", &[]).await?.get(0);
+    let counters = format!(
+        "select tenant_id, status, sum(n)::bigint from
+             (select tenant_id, status, n - gone as n from windlass.counter
+              union all
+              select tenant_id, status, -n from windlass.counter_end where until <= '{at}'
+              union all
+              select x.tenant_id, x.status, x.n from windlass.counter_delta d
+              cross join unnest(d.tenants, d.statuses, d.counts, d.untils) x(tenant_id, status, n, until)
+              where x.until is null or x.until > '{at}') c
+         group by 1, 2"
+    );
+    dump.counters = client.query(&counters, &[]).await?.iter().map(counter).collect();
+    let hidden = format!("select id from windlass.outcome where purge_at <= '{at}'");
+    dump.hidden = client.query(&hidden, &[]).await?.iter().map(|row| row.get(0)).collect();
     let purged = "select target from windlass.audit where action = 'JOB_PURGED'";
     let targets = client.query(purged, &[]).await?;
     dump.purged = targets.iter().filter_map(|row| row.get::<_, String>(0).parse().ok()).collect();
@@ -172,7 +181,8 @@ pub fn of_sqlite(path: &Path) -> Result<Dump> {
     dump.keys = rows(&file, keys, |row| {
         Ok(Key { kind: row.get(0)?, tenant: uuid(row.get(1)?), scope: row.get(2)?, key: row.get(3)?, job: row.get(4)? })
     })?;
-    let counters = "select tenant, status, jobs from windlass_counter";
+    // What is past its time and still there is counted here; the store subtracts it when it is asked.
+    let counters = "select tenant, status, jobs - gone from windlass_counter";
     dump.counters = rows(&file, counters, |row| {
         Ok(Counter { tenant: uuid(row.get(0)?), status: status(row.get(1)?), count: row.get(2)? })
     })?;

@@ -112,8 +112,11 @@ pub struct Dump {
     pub steps: Vec<Step>,
     /// Idempotency and unique keys that are held: kind (`i` or `u`), tenant, key, job.
     pub keys: Vec<Key>,
-    /// The maintained count of each ended status, by tenant.
+    /// The maintained count of each ended status, by tenant, as the store would tell it.
     pub counters: Vec<Counter>,
+    /// Jobs whose time was over when the counts were read, but whose rows are still there.
+    #[serde(default)]
+    pub hidden: Vec<i64>,
     /// Jobs that were purged or cleaned on purpose.
     pub purged: Vec<i64>,
     /// Rows that callers wrote in the transactions in which they submitted: the call of each.

@@ -12,10 +12,10 @@ use rustix::process::Signal;
 use tokio_postgres::{Client, NoTls};
 use windlass::health::{Checkup, Finding};
 use windlass::postgres::{PgOptions, PgStore};
-use windlass::store::Store;
+use windlass::store::Insight as _;
 use windlass_testkit::servers::{PgBouncer, PostgresServer};
 
-use crate::child::{Command, Load, Order, SIDE_TABLE, Settings, Task};
+use crate::child::{Command, EFFECT_TABLE, Load, Order, SIDE_TABLE, Settings, Task};
 use crate::dump;
 use crate::event::{Event, What};
 use crate::fleet::{LOOK_EVERY, Process, Under};
@@ -142,6 +142,12 @@ impl Rig {
     /// The name of the row's database.
     pub fn database(&self) -> &str {
         self.url.rsplit_once('/').map_or("", |(_, name)| name)
+    }
+
+    /// Another lease than the default, for the processes and for the checker.
+    pub fn set_lease(&mut self, lease: Duration) {
+        self.settings.lease = lease;
+        self.rules.lease_us = micros(lease);
     }
 
     // ---- processes
@@ -410,14 +416,15 @@ impl Rig {
 /// The login of the processes.
 const LOGIN: &str = "faults_node";
 
-/// Makes the login, which other rows may do at the same time, and the table that callers write to.
+/// Makes the login, which other rows may do at the same time, and the tables that callers and handlers write to.
 fn prepare_database() -> String {
     format!(
         "do $$ begin create role {LOGIN} login; exception when duplicate_object or unique_violation then null; end $$;
          do $$ begin grant windlass_app, windlass_engine, pg_read_all_stats to {LOGIN};
          exception when unique_violation or internal_error then null; end $$;
          create table {SIDE_TABLE} (call bigint primary key);
-         grant select, insert on {SIDE_TABLE} to {LOGIN};"
+         create table {EFFECT_TABLE} (job bigint not null);
+         grant select, insert on {SIDE_TABLE}, {EFFECT_TABLE} to {LOGIN};"
     )
 }
 

@@ -402,7 +402,7 @@ async fn a_submit_of_windlass_whose_reply_is_lost_is_unknown_and_stored_once() {
     let store = windlass::open(&format!("{url}{database}")).await.unwrap();
     let jobs = JobService::builder(store).function("quiet", (), handler).start().await.unwrap();
 
-    pg.proxy.hold_next(1, What::Statement("windlass.submit".into()), Duration::from_millis(100), Then::Reset);
+    pg.proxy.hold_next(1, What::Statement("windlass.store_jobs".into()), Duration::from_millis(100), Then::Reset);
     let ctx = SecurityContext::new(TenantId::ROOT);
     let options = || SubmitOptions::new().idempotency_key("once");
     let error = jobs.submit_named(&ctx, "quiet", &1_u8, options()).await.unwrap_err();

@@ -1,5 +1,7 @@
 //! What attempts did and what they cost: I7, I8, I10.
 
+use windlass::suspect::RECOVERIES_BEYOND;
+
 use super::Found;
 use super::index::{Claim, Ended, Index, Life};
 
@@ -38,7 +40,9 @@ fn success_had_an_effect(index: &Index<'_>, job: i64, life: &Life<'_>, found: &m
 fn bounds_hold(index: &Index<'_>, job: i64, life: &Life<'_>, found: &mut Found) {
     let rules = &index.history.rules;
     let asked = index.maker(life).and_then(|call| call.asked.max_attempts);
-    let (most_failures, most_recoveries) = (asked.unwrap_or(rules.max_attempts), rules.max_recoveries);
+    // A job that ran beside others may be lost a few times more until it is known not to be the cause.
+    let most_recoveries = rules.max_recoveries + RECOVERIES_BEYOND;
+    let most_failures = asked.unwrap_or(rules.max_attempts);
     for start in &life.starts {
         let Some(claim) = life.claim(start.lease) else { continue };
         let (failed, recoveries) = (claim.held.failed, claim.held.recoveries);

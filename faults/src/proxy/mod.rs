@@ -48,6 +48,7 @@ impl Proxy {
             seed,
             weather: watch::Sender::new(Weather::default()),
             holds: Mutex::default(),
+            silences: Mutex::default(),
             connections: Mutex::default(),
             tally: Tally::default(),
         };
@@ -197,6 +198,8 @@ pub struct Counters {
     pub cut: u64,
     /// Bytes swallowed.
     pub swallowed: u64,
+    /// Connections that fell silent after a statement.
+    pub silenced: u64,
 }
 
 /// A cheap way to steer a proxy. Each verb keeps what other verbs have set; [`Handle::heal`] ends everything.
@@ -255,6 +258,7 @@ impl Handle {
     /// Fair weather, and no reply is held from now on. Replies that are held already keep their time.
     pub fn heal(&self) {
         self.0.holds.lock().clear();
+        self.0.silences.lock().clear();
         self.set(Weather::default());
     }
 
@@ -315,6 +319,13 @@ impl Handle {
         self.0.holds.lock().push(Hold { left: n, what, time, then });
     }
 
+    /// Lets one connection fall silent, both ways and without a word, as soon as a statement that contains `text` has been
+    /// answered inside a transaction block: that reply is the last thing the client hears, and the server hears nothing
+    /// more. Ends with [`Handle::heal`], which resets the connection.
+    pub fn silence_after(&self, text: &str) {
+        self.0.silences.lock().push(text.to_owned());
+    }
+
     /// How many replies are still to be held.
     pub fn holds_left(&self) -> usize {
         self.0.holds.lock().iter().map(|hold| hold.left).sum()
@@ -333,6 +344,7 @@ impl Handle {
             reset: tally.reset.load(Ordering::Relaxed),
             cut: tally.cut.load(Ordering::Relaxed),
             swallowed: tally.swallowed.load(Ordering::Relaxed),
+            silenced: tally.silenced.load(Ordering::Relaxed),
         }
     }
 }
@@ -346,6 +358,8 @@ struct Shared {
     seed: u64,
     weather: watch::Sender<Weather>,
     holds: Mutex<Vec<Hold>>,
+    /// Texts of statements; each silences one connection.
+    silences: Mutex<Vec<String>>,
     /// By number, so that draws are made in the same order for the same seed.
     connections: Mutex<BTreeMap<u64, Arc<Connection>>>,
     tally: Tally,
@@ -370,6 +384,7 @@ struct Tally {
     reset: AtomicU64,
     cut: AtomicU64,
     swallowed: AtomicU64,
+    silenced: AtomicU64,
 }
 
 /// How the proxy ends a connection.
@@ -390,6 +405,13 @@ impl Shared {
         let taken = hold.clone();
         holds.retain(|hold| hold.left > 0);
         Some(taken)
+    }
+
+    /// Takes one of the silences, if the text of one is in what was said.
+    fn take_silence(&self, said: impl Fn(&str) -> bool) -> bool {
+        let mut silences = self.silences.lock();
+        let found = silences.iter().position(|text| said(text));
+        found.map(|at| silences.remove(at)).is_some()
     }
 
     fn refuse(&self, client: TcpStream) {

@@ -36,13 +36,16 @@ pub(super) struct Connection {
     talk: Mutex<Talk>,
     /// Whether bytes to the server, or to the client, were swallowed.
     holes: [AtomicBool; 2],
+    /// Whether it has fallen silent: what was on its way to the client then is the last.
+    silent: AtomicBool,
     ending: watch::Sender<Option<Ending>>,
 }
 
 impl Connection {
     pub(super) fn new(shared: Arc<Shared>, number: u64) -> Self {
         let (talk, holes) = (Mutex::default(), Default::default());
-        Connection { shared, number, talk, holes, ending: watch::Sender::new(None) }
+        let silent = AtomicBool::new(false);
+        Connection { shared, number, talk, holes, silent, ending: watch::Sender::new(None) }
     }
 
     /// Ends it. The first ending counts.
@@ -56,6 +59,10 @@ impl Connection {
 
     pub(super) fn has_hole(&self) -> bool {
         self.holes.iter().any(|hole| hole.load(Ordering::Relaxed))
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
     }
 
     fn hole(&self, way: Direction) -> &AtomicBool {
@@ -121,7 +128,7 @@ impl Connection {
             let weather = self.weather();
             if !matches!(read, Ok(1..)) {
                 // The end of a connection is swallowed like anything else; it then lasts until it is reset.
-                if self.swallows(&weather, way) {
+                if self.swallows(&weather, way) || self.is_silent() {
                     self.hole(way).store(true, Ordering::Relaxed);
                     pending::<()>().await;
                 }
@@ -135,12 +142,13 @@ impl Connection {
             let hold = self.learn(way, bytes);
             let due = Instant::now() + delay(&weather, &mut rng);
             let now = hold.as_ref().map_or(bytes.len(), |held| held.at);
-            if now > 0 && pass.send(Parcel { due, bytes: bytes[..now].to_vec() }).await.is_err() {
+            let last = way == Direction::ToClient && self.is_silent();
+            if now > 0 && pass.send(Parcel { due, bytes: bytes[..now].to_vec(), last }).await.is_err() {
                 return Ok(());
             }
             if let Some(held) = hold {
                 let kept = self.hold(&held, &mut from, bytes[held.at..].to_vec()).await?;
-                if pass.send(Parcel { due: Instant::now(), bytes: kept }).await.is_err() {
+                if pass.send(Parcel { due: Instant::now(), bytes: kept, last: false }).await.is_err() {
                     return Ok(());
                 }
             }
@@ -160,6 +168,12 @@ impl Connection {
         }
         let replies = talk.server_says(bytes);
         let done = replies.iter().any(|(_, reply)| *reply == Reply::Ready);
+        if done && concerned && !self.is_silent() && self.shared.take_silence(|text| talk.has_said_inside(text)) {
+            // The way to the server at once, before the client can say more; the way back after this reply.
+            self.hole(Direction::ToServer).store(true, Ordering::Relaxed);
+            self.silent.store(true, Ordering::Relaxed);
+            self.shared.tally.silenced.fetch_add(1, Ordering::Relaxed);
+        }
         let taken = replies.iter().filter(|_| concerned).find_map(|(at, reply)| {
             let hold = self.shared.take_hold(|what| match (what, reply) {
                 (What::AnyReply, Reply::Any) => true,
@@ -215,7 +229,7 @@ impl Connection {
     ) -> io::Result<()> {
         let tally = &self.shared.tally;
         let delivered = if way == Direction::ToServer { &tally.to_server } else { &tally.to_client };
-        while let Some(Parcel { due, bytes }) = parcels.recv().await {
+        while let Some(Parcel { due, bytes, last }) = parcels.recv().await {
             tokio::time::sleep_until(due).await;
             let weather = self.weather();
             // After a hole nothing may follow: a stream that goes on with bytes missing would be a fault of ours.
@@ -242,6 +256,9 @@ impl Connection {
                     None if weather.split.is_some() => tokio::task::yield_now().await,
                     None => {}
                 }
+            }
+            if last {
+                self.hole(way).store(true, Ordering::Relaxed);
             }
         }
         // The other end may be gone already; then there is nothing to tell it.
@@ -273,6 +290,8 @@ struct Held {
 struct Parcel {
     due: Instant,
     bytes: Vec<u8>,
+    /// Nothing is delivered after it.
+    last: bool,
 }
 
 /// Replaces every `said` by `heard`, which is as long.

@@ -98,6 +98,11 @@ impl Talk {
         replies
     }
 
+    /// Whether a statement with this text has been answered in the transaction block that is open.
+    pub(super) fn has_said_inside(&self, text: &str) -> bool {
+        self.in_transaction && self.said_inside.iter().any(|said| said.contains(text))
+    }
+
     fn client_message(&mut self, kind: u8, body: &[u8]) {
         match kind {
             0 => self.start(body),
@@ -197,8 +202,16 @@ impl Talk {
 
 /// Whether a statement changes anything, as far as its text tells: Windlass writes through functions.
 pub(super) fn writes(statement: &str) -> bool {
-    const WORDS: [&str; 7] =
-        ["insert into", "update ", "delete from", "windlass.submit", "windlass.claim", "windlass.finish", "copy "];
+    const WORDS: [&str; 8] = [
+        "insert into",
+        "update ",
+        "delete from",
+        "windlass.submit",
+        "windlass.store_jobs",
+        "windlass.claim",
+        "windlass.finish",
+        "copy ",
+    ];
     let text = without_comments(statement).to_ascii_lowercase();
     WORDS.iter().any(|word| text.contains(word))
 }

@@ -94,6 +94,58 @@ pub(super) async fn unreadable(rig: &mut Rig) -> Result<()> {
     Ok(())
 }
 
+/// F65: something else writes into the rows of jobs that wait: what no type takes, what no attempt can read. Each costs its
+/// own job and no other, and no loop of any node panics.
+pub(super) async fn spoilt(rig: &mut Rig) -> Result<()> {
+    let spoils: &[&str] = match rig.store {
+        StoreKind::Postgres => &[
+            "tags = array[null, 'a']",
+            "tags = array[array['a'], array['b']]",
+            "spec = '7'",
+            "spec = '{\"timeout\": \"soon\"}'",
+        ],
+        StoreKind::Sqlite => &["tags = '{'", "tags = '[null]'", "spec = '7'", "correlation_id = cast(x'ff' as text)"],
+    };
+    let at = rig.worker().await?;
+    let producer = rig.producer().await?;
+    let wait = Order { delay_ms: 4_000, ..Order::default() };
+    rig.submit(producer, vec![wait; spoils.len()], 1);
+    rig.until("the jobs to be stored", SOON, |events| acknowledged(events).len() >= spoils.len()).await?;
+    let jobs = acknowledged(&rig.events()?);
+    rig.fault("rows that nobody can read");
+    match rig.store {
+        StoreKind::Postgres => {
+            let sql = rig.sql().await?;
+            sql.batch_execute("alter table windlass.job drop constraint job_tags").await?;
+            for (spoil, job) in spoils.iter().zip(&jobs) {
+                sql.execute(&format!("update windlass.job set {spoil} where id = {job}"), &[]).await?;
+            }
+        }
+        StoreKind::Sqlite => {
+            rig.processes[at].stop(SOON).await?;
+            let file = rusqlite::Connection::open(rig.file())?;
+            for (spoil, job) in spoils.iter().zip(&jobs) {
+                file.execute(&format!("UPDATE windlass_job SET {spoil} WHERE id = {job}"), [])?;
+            }
+            drop(file);
+            rig.restart(at).await?;
+        }
+    }
+    for done in 1..=5 {
+        rig.submit(producer, vec![Order::default(); 20], 4);
+        let took = rig.until("other jobs to end", SOON, |events| effects(events) >= 20 * done).await?;
+        rig.demand_within("other jobs are not held up", took, Duration::from_secs(3));
+        rig.go_on(Duration::from_secs(1)).await;
+    }
+    rig.quiet(SOON).await?;
+    let dead = ended_as(&rig.events()?, "dead_lettered");
+    rig.demand("each of them is a dead letter", format!("{dead} of {} are", spoils.len()), dead == spoils.len());
+    let said = |node: &Process| std::fs::read_to_string(node.errors_file()).unwrap_or_default();
+    let panics = rig.processes.iter().filter(|node| said(node).contains("panicked")).count();
+    rig.demand("no loop panics", format!("{panics} processes panicked"), panics == 0);
+    Ok(())
+}
+
 /// F27: many cancel, replay, pause and finish the same jobs at once, each in an order of its own.
 pub(super) async fn crowd(rig: &mut Rig) -> Result<()> {
     let workers = if rig.store == StoreKind::Sqlite { 1 } else { 2 };

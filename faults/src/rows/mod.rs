@@ -4,6 +4,7 @@
 mod failover;
 mod jobs;
 mod load;
+mod locks;
 mod network;
 mod nodes;
 mod resources;
@@ -24,7 +25,7 @@ use crate::rig::Rig;
 
 /// One fault.
 pub struct Row {
-    /// `F01` to `F52`.
+    /// `F01` to `F69`; F53 to F64 are kept for others.
     pub id: &'static str,
     /// What happens.
     pub title: &'static str,
@@ -518,5 +519,45 @@ pub const ROWS: &[Row] = &[
         stores: LITE,
         needs: &[],
         state: runs!(soup::soup),
+    },
+    Row {
+        id: "F65",
+        title: "something else writes into the rows of waiting jobs",
+        tier: Tier::P,
+        stores: BOTH,
+        needs: &[],
+        state: runs!(jobs::spoilt),
+    },
+    Row {
+        id: "F66",
+        title: "nobody reaches the database for longer than any lease",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[Need::OwnServer],
+        state: runs!(network::outage),
+    },
+    Row {
+        id: "F67",
+        title: "one of many jobs of a node kills whoever runs it",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(nodes::poisoned_crowd),
+    },
+    Row {
+        id: "F68",
+        title: "the connection of a handler's own transaction falls silent",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(locks::silent_handler),
+    },
+    Row {
+        id: "F69",
+        title: "somebody holds a lease of a dead node",
+        tier: Tier::P,
+        stores: PG,
+        needs: &[],
+        state: runs!(locks::held_lease),
     },
 ];

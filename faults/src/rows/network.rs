@@ -5,17 +5,23 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rand::seq::SliceRandom;
 use tokio_postgres::SimpleQueryMessage;
 use windlass::store::CHUNK_JOBS;
-use windlass_testkit::servers::{PgBouncer, PgBouncerOptions};
+use windlass_testkit::servers::{PgBouncer, PgBouncerOptions, StopMode};
 
-use super::seen::effects;
+use super::seen::{effects, most_recoveries, nodes_of, starts_of};
+use crate::Profile;
 use crate::child::{Load, Order, Settings, Todo};
 use crate::event::{Event, What};
 use crate::fleet::Under;
+use crate::log::mono;
 use crate::proxy::{self, Direction, Only, Protocol, Proxy, Then};
 use crate::rig::{Rig, SOON, connect};
 use crate::sabotage::Sabotage;
+
+/// A listening connection is checked every 30 s and has 5 s to answer; the rest is for a busy machine.
+const NOTICED_WITHIN: Duration = Duration::from_secs(40);
 
 /// F05: only the connection that listens for wake-ups goes silent. Jobs are found by polling, and the silence is noticed.
 pub(super) async fn deaf_listener(rig: &mut Rig) -> Result<()> {
@@ -33,7 +39,7 @@ pub(super) async fn deaf_listener(rig: &mut Rig) -> Result<()> {
     let silent = Instant::now();
     let mut noticed = None;
     let mut submitted = 1;
-    while silent.elapsed() < Duration::from_secs(20) && noticed.is_none() {
+    while silent.elapsed() < NOTICED_WITHIN && noticed.is_none() {
         submitted += 1;
         rig.submit(producer, vec![Order::default()], 1);
         let took = rig.until("a job to end without wake-ups", SOON, |events| effects(events) >= submitted).await?;
@@ -43,7 +49,7 @@ pub(super) async fn deaf_listener(rig: &mut Rig) -> Result<()> {
     }
     rig.demand_within("a job is picked up without wake-ups", slowest, Duration::from_secs(3));
     let noticed = noticed.unwrap_or(Duration::MAX);
-    rig.demand_within("the silence is noticed", noticed.min(Duration::from_secs(3600)), Duration::from_secs(18));
+    rig.demand_within("the silence is noticed", noticed.min(Duration::from_secs(3600)), NOTICED_WITHIN);
     rig.proxies[proxy].heal();
     rig.healed("the listening connection is silent");
     rig.quiet(SOON).await
@@ -130,6 +136,84 @@ pub(super) async fn partitioned(rig: &mut Rig) -> Result<()> {
     }
     rig.demand_within("the node works again after healing", resumed, Duration::from_secs(10));
     rig.quiet(Duration::from_secs(60)).await
+}
+
+/// F66: nobody reaches the database for longer than any lease lasts, and the nodes come back one after the other. An outage
+/// kills nobody (decision 8): no node is declared dead and no job is charged.
+pub(super) async fn outage(rig: &mut Rig) -> Result<()> {
+    let short = rig.profile == Profile::Short;
+    // Long enough that those who come back last have time, on a machine on which other rows run too.
+    let lease = Duration::from_secs(if short { 6 } else { 10 });
+    let time = if short { lease * 5 / 2 } else { Duration::from_secs(60) };
+    rig.set_lease(lease);
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        let proxy = rig.proxy().await?;
+        let url = rig.url_through(proxy);
+        nodes.push((rig.start(rig.settings.clone(), url, Under::default()).await?, proxy));
+    }
+    let producer = rig.producer().await?;
+    let seed = rig.seed();
+    rig.load(producer, Load { seed, pause_ms: 40, ..Load::default() });
+    let ms = u64::try_from((lease * 2).as_millis())?;
+    let procs: Vec<u32> = nodes.iter().map(|(at, _)| rig.processes[*at].proc()).collect();
+    let long = Order { todo: Todo { ms, ..Todo::default() }, ..Order::default() };
+    rig.submit(producer, vec![long.clone(); 12], 4);
+    let all_work =
+        |events: &[Event], since: u64| procs.iter().all(|proc| !starts_of(events, Some(*proc), since).is_empty());
+    rig.until("every node to run jobs", SOON, |events| all_work(events, 0)).await?;
+    rig.go_on_for(500..1_500).await;
+
+    rig.fault(format!("nobody reaches the database for {} s", time.as_secs()));
+    for (n, (_, proxy)) in nodes.iter().enumerate() {
+        // A network can be gone in two ways.
+        match n % 2 {
+            0 => rig.proxies[*proxy].blackhole(Direction::Both),
+            _ => rig.proxies[*proxy].cut(),
+        }
+    }
+    rig.go_on(time).await;
+    let mut order = nodes.clone();
+    order.shuffle(&mut rig.rng);
+    for (n, (_, proxy)) in order.into_iter().enumerate() {
+        // The first of them sees the others silent for long, by the clock of the database.
+        rig.go_on(if n == 0 { Duration::ZERO } else { lease / 5 }).await;
+        rig.proxies[proxy].heal();
+    }
+    rig.healed("nobody reaches the database");
+    work_goes_on(rig, &procs, mono()).await?;
+
+    if !short {
+        rig.submit(producer, vec![long; 12], 4);
+        rig.go_on(Duration::from_secs(3)).await;
+        rig.fault(format!("the server is gone for {} s", time.as_secs()));
+        let server = rig.server.as_mut().context("the row has a server of its own")?;
+        tokio::task::block_in_place(|| server.stop(StopMode::Fast))?;
+        rig.go_on(time).await;
+        let server = rig.server.as_mut().context("the row has a server of its own")?;
+        tokio::task::block_in_place(|| server.start_again())?;
+        rig.healed("the server is gone");
+        work_goes_on(rig, &procs, mono()).await?;
+    }
+    rig.quiet(Duration::from_secs(60)).await?;
+    let events = rig.events()?;
+    let stopped = rig.count(|what| matches!(what, What::Told { lease_lost: true, .. }))?;
+    rig.demand("nodes stop their jobs when they are late", format!("{stopped} were stopped"), stopped > 0);
+    let dead = rig.count(|what| matches!(what, What::Recovered { .. } | What::Beat { alive: false, .. }))?;
+    rig.demand("no node is declared dead", format!("{dead} times"), dead == 0);
+    let most = most_recoveries(&events);
+    rig.demand("no job is charged a recovery", format!("{most} at most"), most == 0);
+    let same = procs.iter().filter(|proc| nodes_of(&events, **proc).len() == 1).count();
+    rig.demand("each node keeps its id", format!("{same} of {}", procs.len()), same == procs.len());
+    Ok(())
+}
+
+/// Demands that every node starts jobs soon.
+async fn work_goes_on(rig: &mut Rig, procs: &[u32], since: u64) -> Result<()> {
+    let works = |events: &[Event]| procs.iter().all(|proc| !starts_of(events, Some(*proc), since).is_empty());
+    let took = rig.until("every node to start jobs again", SOON, works).await?;
+    rig.demand_within("every node starts jobs again", took, Duration::from_secs(5));
+    Ok(())
 }
 
 /// F08: what processes send arrives, but the answers are lost, for a while, again and again.

@@ -1,13 +1,15 @@
 //! Rows in which nodes die, stall, block, or are told to end. Called by `runner` through the matrix.
 
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
+use windlass::suspect::RECOVERIES_BEYOND;
 
-use super::seen::starts;
+use super::seen::{dead_letters, starts, starts_of};
 use crate::StoreKind;
-use crate::child::{Load, Order, Todo};
+use crate::child::{Command, Load, Order, Todo};
 use crate::event::{Event, What};
 use crate::rig::{Rig, SOON};
 
@@ -135,10 +137,89 @@ pub(super) async fn poisoned(rig: &mut Rig) -> Result<()> {
             rig.go_on(Duration::from_millis(200)).await;
         }
     }
-    // Each poison kills at most once for each recovery, and once more.
-    let most = poisons.len() * (usize::from(rig.rules.max_recoveries) + 1);
+    // Each poison kills once for each recovery and once more, and a few times until it is known which of those beside it
+    // was the cause.
+    let most = poisons.len() * usize::from(rig.rules.max_recoveries + RECOVERIES_BEYOND);
     rig.demand("the process is restarted a bounded number of times", restarts, restarts > 0 && restarts <= most);
     rig.quiet(Duration::from_secs(30)).await
+}
+
+/// F67: a node with many long jobs dies of one of them, which kills whoever runs it after a second. Each time the others
+/// run again soon, and in the end it alone is a dead letter.
+pub(super) async fn poisoned_crowd(rig: &mut Rig) -> Result<()> {
+    let many = rig.profile.times(200, 2_000);
+    // A watch over a suspect is as long as the killer takes, and a lease more: the short size has a short one.
+    let lease = Duration::from_secs(rig.profile.times(2, 10) as u64);
+    rig.set_lease(lease);
+    rig.settings.concurrency = Some(many + 10);
+    rig.worker().await?;
+    let producer = rig.producer().await?;
+    // Longer than the row: at the end they are canceled.
+    let long = Order { todo: Todo { ms: 3_600_000, ..Todo::default() }, ..Order::default() };
+    rig.submit(producer, vec![long; many], 64);
+    rig.until("all jobs to run", SOON * 2, |events| starts(events) >= many).await?;
+    let crowd: BTreeSet<i64> = starts_of(&rig.events()?, None, 0).into_iter().collect();
+    ensure!(crowd.len() == many, "each job has started once");
+    rig.fault("a job kills its process after a second");
+    let todo = Todo { ms: 1_000, kills: Some("abort".into()), ..Todo::default() };
+    rig.submit(producer, vec![Order { todo, ..Order::default() }], 1);
+    // It runs on the node that has the others; the next one takes them over.
+    rig.until("the poison to run", SOON, |events| starts(events) > many).await?;
+    rig.worker().await?;
+
+    let (began, at_most) = (Instant::now(), SOON * rig.profile.times(4, 20) as u32);
+    let (mut first, mut waits, mut since) = (None::<Instant>, Vec::new(), None::<Instant>);
+    loop {
+        ensure!(began.elapsed() < at_most, "poison goes round: {} processes were killed", waits.len());
+        for at in rig.workers() {
+            if rig.processes[at].exited()?.is_some() {
+                // Whoever was still waiting waited at least until here.
+                waits.extend(since.map(|since| since.elapsed()));
+                (first, since) = (first.or(Some(Instant::now())), Some(Instant::now()));
+                rig.restart(at).await?;
+            }
+        }
+        let events = rig.events()?;
+        let run = running(&events, &rig.workers().iter().map(|at| rig.processes[*at].proc()).collect::<Vec<_>>());
+        if crowd.is_subset(&run) {
+            waits.extend(since.take().map(|since| since.elapsed()));
+            if !dead_letters(&events).is_empty() {
+                break;
+            }
+        }
+        rig.go_on(Duration::from_millis(20)).await;
+    }
+    let took = first.context("it has killed")?.elapsed();
+    let waited = waits.iter().map(|wait| format!("{:.1}", wait.as_secs_f64())).collect::<Vec<_>>().join(", ");
+    rig.healed(format!("a job kills its process after a second: {many} jobs waited {waited} s, {took:.1?} in all"));
+    // Lost once, all of them run again at once; lost more often, in cohorts of an eighth, each for a watch (decision 7).
+    let at_once = waits.first().copied().unwrap_or_default();
+    rig.demand_within(format!("the other {many} jobs run again"), at_once, lease + Duration::from_secs(10));
+    let longest = waits.iter().max().copied().unwrap_or_default();
+    let watches = 8 * (Duration::from_secs(1) + lease.min(Duration::from_secs(4)));
+    let what = format!("after each of {} kills they run again ({waited} s)", waits.len());
+    rig.demand_within(what, longest, lease + watches + Duration::from_secs(5));
+    let events = rig.events()?;
+    let innocent = dead_letters(&events).intersection(&crowd).count();
+    rig.demand("the poison alone is a dead letter", format!("{innocent} others are"), innocent == 0);
+    rig.processes[producer].tell(&Command::Cancel { tenant: 0, jobs: crowd.into_iter().collect() });
+    rig.quiet(Duration::from_secs(60)).await?;
+    let dead = dead_letters(&rig.events()?).len();
+    rig.demand("there is one dead letter in the end", dead, dead == 1);
+    Ok(())
+}
+
+/// The jobs that run on one of these processes: their last start was there, and they have not returned since.
+fn running(events: &[Event], procs: &[u32]) -> BTreeSet<i64> {
+    let mut run = HashMap::new();
+    for event in events {
+        match event.what {
+            What::Start { job, .. } => drop(run.insert(job, event.proc)),
+            What::End { job, .. } if run.get(&job) == Some(&event.proc) => drop(run.remove(&job)),
+            _ => {}
+        }
+    }
+    run.into_iter().filter(|(_, proc)| procs.contains(proc)).map(|(job, _)| job).collect()
 }
 
 /// F32: nodes that look after the store stall in the middle and go on after others did the same work.
