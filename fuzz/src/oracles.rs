@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use windlass::store::{Gate, PauseTarget};
+use windlass::store::{Gate, PauseTarget, SUSPECT_QUEUES};
 use windlass::text::{parse_duration, parse_time, parse_when, show_duration, show_time};
 use windlass::{
     Address, DataKey, Envelope, JobError, JobFilter, JobId, JobSpec, KeyOf, KeyProvider, Limits, LocalKeys, MAX_DEPTH,
@@ -212,7 +212,8 @@ pub fn options(data: &[u8]) {
         assert!(fits(key, limits.key_bytes));
     }
     assert!(job.tags.len() <= limits.tags && job.tags.iter().all(|tag| fits(tag, limits.tag_bytes)));
-    assert!(!job.queue.starts_with("suspect:") && !job.spec.sealed && job.tenant == TenantId::ROOT);
+    assert!(!SUSPECT_QUEUES.iter().any(|kept| job.queue.starts_with(kept)));
+    assert!(!job.spec.sealed && job.tenant == TenantId::ROOT);
     let key = job.unique.as_ref().and_then(|unique| unique.key.as_ref());
     assert!(key.is_none_or(|key| key.starts_with(&format!("{handler}::{}::", TenantId::ROOT))));
     let text = serde_json::to_string(&job).expect("a job is JSON");

@@ -1,5 +1,4 @@
-//! The leader's term and scheduled runs. Nothing of this is built yet: it is the protocol that schedules are to follow,
-//! checked before it is written. Explored by `tests/cron.rs`.
+//! The leader's term and scheduled runs: the protocol of `flows/fire.rs` and the stores' `fire`. Explored by `tests/cron.rs`.
 //!
 //! Leadership is a row with a term and an expiry by the store's clock; taking it over raises the term. A leader reads the
 //! schedule, and later writes: the run with its unique key (schedule, nominal time) and the mark how far the schedule has

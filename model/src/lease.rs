@@ -290,21 +290,21 @@ impl Model for Leases {
             Property::always("every stored job is in one place", |_, state: &State| {
                 state.store.jobs.iter().all(|job| state.store.places(*job) == 1)
             }),
-            Property::always("a job kills at most so many nodes", |_, state: &State| {
+            Property::always("a job kills at most its maximum number of nodes", |_, state: &State| {
                 state.killed.iter().all(|killed| *killed <= MAX_RECOVERIES)
             }),
             Property::always("nothing succeeds after its cancel", |_, state: &State| !state.store.success_after_cancel),
             Property::always("jobs are stopped before they are given away", |_, state: &State| {
                 !state.given_away_untold
             }),
-            Property::always("no attempt of a former node runs on untold", |_, state: &State| {
+            Property::always("no attempt of a former node continues without being stopped", |_, state: &State| {
                 let alive = state.processes.iter().flatten();
                 alive.into_iter().all(|p| p.running.iter().all(|attempt| attempt.told || attempt.node == p.node))
             }),
             Property::always("a release charges no attempt", |_, state: &State| {
                 state.store.jobs.iter().all(|job| state.store.counts(*job).is_none_or(|counts| counts.failed == 0))
             }),
-            Property::always("without a lost node nothing is charged", |model: &Leases, state: &State| {
+            Property::always("without a lost node no attempt is charged", |model: &Leases, state: &State| {
                 let faults = model.faults;
                 let may_lose = faults.crashes + faults.freezes + faults.losses + faults.silences > 0;
                 let recoveries = |job: &Job| state.store.counts(*job).map_or(0, |counts| counts.recoveries);

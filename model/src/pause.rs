@@ -206,7 +206,7 @@ impl Model for Pauses {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("nothing starts once the next look must have told", |_, state: &State| {
+            Property::always("nothing starts once the next poll must have seen the pause", |_, state: &State| {
                 !state.started_late
             }),
             Property::always("no node starts what it knows to be paused", |_, state: &State| !state.started_knowingly),

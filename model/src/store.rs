@@ -97,7 +97,8 @@ impl Store {
         Some(rows.flat_map(|row| row.canceled.iter().map(|job| (row.lease, *job))).collect())
     }
 
-    /// Takes all ready jobs, but of those that came back from a lost node only one. Their counts decide the parts.
+    /// Takes all ready jobs, but of those that came back from a lost node only one: the smallest cohort. Their counts decide
+    /// the parts.
     pub(crate) fn claim(&mut self, node: Node, lease: Lease) -> Vec<(Job, Counts)> {
         let mut taken: Vec<(Job, Counts)> = Vec::new();
         for (&job, &counts) in &self.ready {

@@ -89,15 +89,15 @@ fn caught(model: Leases, sabotage: Sabotage, property: &'static str) {
 fn each_sabotage_of_safety_is_found() {
     caught(zombies(), Sabotage::FencingOff, "a job ends at most once");
     caught(zombies(), Sabotage::FinishByJobAlone, "no stale fence is accepted");
-    caught(crashes(), Sabotage::RecoveryNotCounted, "a job kills at most so many nodes");
+    caught(crashes(), Sabotage::RecoveryNotCounted, "a job kills at most its maximum number of nodes");
     caught(silence(), Sabotage::ReaperTrustsTheNodesClock, "jobs are stopped before they are given away");
     caught(losses(), Sabotage::PartialFinishDropsTheRest, "every stored job is in one place");
     caught(deploys(), Sabotage::ReleaseCountsAnAttempt, "a release charges no attempt");
     caught(cancels(), Sabotage::CancelNotOnTheLease, "nothing succeeds after its cancel");
     caught(silence(), Sabotage::StopsOnlyAfterAFailedBeat, "jobs are stopped before they are given away");
     caught(zombies(), Sabotage::RenewedWhenAnswered, "jobs are stopped before they are given away");
-    caught(silence(), Sabotage::StartsWhateverItClaimed, "no attempt of a former node runs on untold");
-    caught(deploys(), Sabotage::LeavesDuringAClaim, "without a lost node nothing is charged");
+    caught(silence(), Sabotage::StartsWhateverItClaimed, "no attempt of a former node continues without being stopped");
+    caught(deploys(), Sabotage::LeavesDuringAClaim, "without a lost node no attempt is charged");
 }
 
 #[test]

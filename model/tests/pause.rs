@@ -19,7 +19,7 @@ fn nothing_starts_once_the_next_look_must_have_told_and_nothing_stays_parked() {
 fn a_pause_ignored_by_claims_in_flight_is_found() {
     let model = || Pauses { sabotage: Some(Sabotage::PauseIgnoredByClaimsInFlight), ..two_nodes() };
     find("PauseIgnoredByClaimsInFlight", model(), "no node starts what it knows to be paused");
-    find("PauseIgnoredByClaimsInFlight", model(), "nothing starts once the next look must have told");
+    find("PauseIgnoredByClaimsInFlight", model(), "nothing starts once the next poll must have seen the pause");
 }
 
 #[test]

@@ -4,22 +4,33 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::activity::Tally;
-use crate::finish::{Ended, FINISHES_PER_WRITE, Finisher};
-use crate::id::JobId;
-use crate::job::Status;
+use crate::life::finish::{Ended, FINISHES_PER_WRITE, Finisher};
 use crate::memory::MemoryStore;
-use crate::priority::Priority;
+use crate::model::id::JobId;
+use crate::model::job::Status;
+use crate::model::priority::Priority;
+use crate::model::tenant::{Scope, TenantId};
+use crate::node::supervise::Supervisor;
+use crate::operate::activity::Tally;
+use crate::operate::watch::Watchers;
 use crate::simulated::{self, Sabotage, StoreClock};
+use crate::store::rooms::*;
 use crate::store::{Fence, Finish, LeaseId, NewNode, NodeId, Store, Submit, Transition};
 use crate::submitting::job;
-use crate::tenant::{Scope, TenantId};
-use crate::watch::Watchers;
 
 fn ended(node: NodeId, lease: i64, id: i64) -> Ended {
     let fence = Fence { job: JobId::from_i64(id), lease: LeaseId(lease) };
     let transition = Transition::Succeed { output: None, keep: Duration::from_secs(60) };
-    let finish = Finish { fence, attempt: 1, ran: Duration::ZERO, transition, follow_up: None, cost: None };
+    let finish = Finish {
+        fence,
+        attempt: 1,
+        ran: Duration::ZERO,
+        transition,
+        follow_up: None,
+        cost: None,
+        audit: false,
+        resumed: true,
+    };
     let at = crate::Clock::now(&StoreClock);
     let (tenant, priority) = (TenantId::ROOT, Priority::NORMAL);
     Ended { node, finish, tenant, ordered: false, handler: "h".into(), priority, at, watch: None, open: None }
@@ -38,7 +49,8 @@ fn finish_together(failing: u32, current: bool) {
         }
         simulated::fail("finish", failing);
         let tally = Arc::new(Tally::new(&[]));
-        let finisher = Finisher::start(store.clone(), Watchers::new(), tally, move |_| current, || {});
+        let finisher =
+            Finisher::start(store.clone(), Watchers::new(), tally, &Supervisor::default(), move |_| current, |_| {});
         let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
         for (lease, id) in [1, 2].into_iter().flat_map(|lease| jobs(lease).map(move |id| (lease, id))) {
             let finisher = finisher.clone();
@@ -74,7 +86,14 @@ fn finish_one() {
         let node = store.register(NewNode::default()).await.expect("the store works").node;
         let submit = Submit { jobs: vec![job(101)], lease: Some((node, LeaseId(1))) };
         store.submit(submit).await.expect("the store works");
-        let finisher = Finisher::start(store, Watchers::new(), Arc::new(Tally::new(&[])), |_| true, || {});
+        let finisher = Finisher::start(
+            store,
+            Watchers::new(),
+            Arc::new(Tally::new(&[])),
+            &Supervisor::default(),
+            |_| true,
+            |_| {},
+        );
         finisher.finish(ended(node, 1, 101)).await;
         finisher.flush().await;
     });

@@ -8,6 +8,7 @@
     unexpected_cfgs,
     missing_docs,
     unreachable_pub,
+    private_interfaces,
     clippy::all,
     reason = "a copy, checked where it is written"
 )]

@@ -3,13 +3,15 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::id::JobId;
-use crate::lookup::Lookups;
 use crate::memory::MemoryStore;
+use crate::model::id::JobId;
+use crate::model::tenant::{Scope, TenantId};
+use crate::node::supervise::Supervisor;
+use crate::operate::lookup::Lookups;
 use crate::simulated::{self, Sabotage, StoreClock};
+use crate::store::rooms::*;
 use crate::store::{Store, Submit};
 use crate::submitting::job;
-use crate::tenant::{Scope, TenantId};
 
 /// Callers ask for their own job, for the same one, for one that is not there, and for one of another tenant.
 fn ask_together() {
@@ -17,7 +19,7 @@ fn ask_together() {
         let store = Arc::new(MemoryStore::with_clock(Arc::new(StoreClock)));
         let jobs = (1..=3).map(job).collect();
         store.submit(Submit { jobs, lease: None }).await.expect("the store works");
-        let lookups = Lookups::start(store);
+        let lookups = Lookups::start(store, &Supervisor::default());
         let foreign = Scope::Tenant(TenantId(uuid::Uuid::from_u128(7)));
         let asked = [
             (1, Scope::ENGINE),

@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::error::{Error, JobError};
-use crate::id::JobId;
-use crate::job::{Status, SubmitOptions};
 use crate::memory::MemoryStore;
+use crate::model::error::{Error, JobError};
+use crate::model::id::JobId;
+use crate::model::job::{Status, SubmitOptions};
+use crate::model::tenant::{Scope, SecurityContext, TenantId};
 use crate::simulated::{self, Sabotage, StoreClock};
+use crate::store::rooms::*;
 use crate::store::{self, Store};
-use crate::tenant::{Scope, SecurityContext, TenantId};
 use crate::{JobContext, JobService};
 
 /// How often the handler of each job has returned.

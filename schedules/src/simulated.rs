@@ -306,7 +306,7 @@ pub(crate) mod time {
 pub(crate) use ::shuttle::thread;
 
 /// Starts a task on the runtime that was entered, or on none.
-pub(crate) fn spawn<F>(future: F) -> Task
+pub(crate) fn spawn<F>(future: F) -> Task<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -315,7 +315,11 @@ where
 }
 
 /// Nobody in the code waits for a task; it goes on without.
-pub(crate) struct Task;
+pub(crate) struct Task<T>(std::marker::PhantomData<T>);
+
+pub(crate) mod task {
+    pub(crate) type JoinHandle<T> = super::Task<T>;
+}
 
 /// Runs tasks at the same time and waits for all of them.
 pub(crate) async fn all<T: Send + 'static>(tasks: Vec<Pin<Box<dyn Future<Output = T> + Send>>>) -> Vec<T> {
@@ -345,7 +349,7 @@ pub(crate) mod runtime {
             ENTERED.with(|entered| entered.borrow().clone()).unwrap_or_default()
         }
 
-        pub(crate) fn spawn<F>(&self, future: F) -> Task
+        pub(crate) fn spawn<F>(&self, future: F) -> Task<F::Output>
         where
             F: Future + Send + 'static,
             F::Output: Send + 'static,
@@ -353,7 +357,7 @@ pub(crate) mod runtime {
             let task = ::shuttle::future::spawn(future);
             let ends = task.abort_handle();
             self.0.lock().expect("never held across a switch").push(Box::new(move || ends.abort()));
-            Task
+            Task(std::marker::PhantomData)
         }
     }
 
@@ -471,7 +475,9 @@ pub(crate) mod locks {
 }
 
 pub(crate) mod sync {
-    pub(crate) use ::tokio::sync::{Mutex, Semaphore, TryAcquireError, broadcast, futures, oneshot, watch};
+    pub(crate) use ::tokio::sync::{
+        Mutex, OwnedSemaphorePermit, Semaphore, TryAcquireError, broadcast, futures, oneshot, watch,
+    };
 
     use super::point;
 
@@ -502,6 +508,7 @@ pub(crate) mod sync {
     pub(crate) mod mpsc {
         use super::super::point;
         use ::tokio::sync::mpsc as real;
+        pub(crate) use ::tokio::sync::mpsc::error;
 
         pub(crate) fn channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
             let (sender, receiver) = real::channel(bound);
@@ -517,6 +524,16 @@ pub(crate) mod sync {
         }
 
         impl<T> Sender<T> {
+            pub(crate) fn is_closed(&self) -> bool {
+                point();
+                self.0.is_closed()
+            }
+
+            pub(crate) fn try_send(&self, value: T) -> Result<(), real::error::TrySendError<T>> {
+                point();
+                self.0.try_send(value)
+            }
+
             pub(crate) async fn send(&self, value: T) -> Result<(), real::error::SendError<T>> {
                 point();
                 self.0.send(value).await
@@ -526,6 +543,11 @@ pub(crate) mod sync {
         pub(crate) struct Receiver<T>(real::Receiver<T>);
 
         impl<T> Receiver<T> {
+            pub(crate) fn is_closed(&self) -> bool {
+                point();
+                self.0.is_closed()
+            }
+
             pub(crate) async fn recv(&mut self) -> Option<T> {
                 point();
                 self.0.recv().await

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::activity::Tally;
-use crate::clock::Timestamp;
 use crate::config::Limits;
-use crate::id::JobId;
-use crate::job::{NewJob, SubmitOptions};
+use crate::life::submit::{Wanted, prepare};
+use crate::life::submitter::{BornLeased, Elsewhere, JOBS_PER_WRITE, Reservation, Submitter};
 use crate::memory::MemoryStore;
-use crate::payload::{Payload, dedupe_key};
+use crate::model::clock::Timestamp;
+use crate::model::id::JobId;
+use crate::model::job::{NewJob, SubmitOptions};
+use crate::model::payload::{Payload, dedupe_key};
+use crate::model::tenant::{Scope, SecurityContext, TenantId};
+use crate::node::supervise::Supervisor;
+use crate::operate::activity::Tally;
 use crate::simulated::{self, Sabotage, StoreClock};
 use crate::store::Store;
-use crate::submit::{BornLeased, Elsewhere, JOBS_PER_WRITE, Reservation, Submitter, Wanted, prepare};
-use crate::tenant::{Scope, SecurityContext, TenantId};
+use crate::store::rooms::*;
 
 /// A process that runs no jobs itself.
 struct NoRoom;
@@ -44,7 +47,8 @@ fn submit_together(callers: i64, failing: u32) {
     shuttle::future::block_on(async move {
         simulated::fail("submit", failing);
         let store = Arc::new(MemoryStore::with_clock(Arc::new(StoreClock)));
-        let submitter = Submitter::start(store.clone(), Arc::new(NoRoom), Arc::new(Tally::new(&[])));
+        let submitter =
+            Submitter::start(store.clone(), Arc::new(NoRoom), Arc::new(Tally::new(&[])), &Supervisor::default());
         let mut tasks: Vec<std::pin::Pin<Box<dyn Future<Output = (Vec<i64>, Vec<i64>)> + Send>>> = Vec::new();
         for caller in 0..callers {
             let submitter = submitter.clone();
