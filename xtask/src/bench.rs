@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
     /// Build and measure Windlass and its peers, and write one table with plots (about 80 minutes for all).
     #[arg(long, required_unless_present = "check")]
     peers: bool,
-    /// Measure the release build and fail where its ratio to the raw statements is below bench/floors.json.
+    /// Measure the build of the profile `dist` and fail where its ratio to the raw statements is below bench/floors.json.
     #[arg(long, conflicts_with = "peers")]
     check: bool,
     /// Only these peers, by parts of their names.

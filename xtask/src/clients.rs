@@ -1,5 +1,5 @@
-//! `cargo xtask clients`: the TypeScript and Python clients against a running server, and whether their types are what its
-//! OpenAPI document says. Called by people and by `test`.
+//! `cargo xtask clients`: the TypeScript and Python clients against a running server, whether their types are what its
+//! OpenAPI document says, and whether the first steps of their READMEs work as they are written. Called by people and by `test`.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,11 +8,15 @@ use anyhow::{Context, Result};
 use windlass_testkit::servers::install_package;
 
 use crate::python::Venv;
+use crate::readme;
 use crate::server::Server;
 use crate::step::{Verdict, pass, works};
 
 /// The oldest Node.js whose `fetch`, streams and test runner the TypeScript client uses.
 const NODE: u32 = 20;
+
+/// What the first steps of a client's README print last.
+const FIRST_STEPS: &str = "pages written: 3";
 
 /// What to run.
 #[derive(clap::Args)]
@@ -64,6 +68,9 @@ impl Clients<'_> {
         // Compiled files would lie among the sources.
         tests.env("PYTHONDONTWRITEBYTECODE", "1");
         told(&mut tests, &server)?;
+        // What its first steps need of the system.
+        Venv::of(self.root)?;
+        readme::follow(&client, self.windlass, FIRST_STEPS)?;
         if self.types {
             let mypy = Venv::of(self.root)?.with("mypy==2.4.1")?;
             pass(mypy.program("mypy").current_dir(&client).args(["src"]))?;
@@ -84,7 +91,9 @@ impl Clients<'_> {
         };
         pass(npm().args(["ci", "--no-audit", "--no-fund", "--prefer-offline"]))?;
         let server = Server::start(self.windlass)?;
-        told(npm().arg("test"), &server)
+        told(npm().arg("test"), &server)?;
+        readme::follow(&client, self.windlass, FIRST_STEPS)?;
+        Ok(Verdict::Passed)
     }
 
     fn generate(&self, server: &Server) -> Command {
@@ -96,7 +105,7 @@ impl Clients<'_> {
 
 /// Runs tests that are told where the server is; what it said is shown if they fail.
 fn told(tests: &mut Command, server: &Server) -> Result<Verdict> {
-    tests.env("WINDLASS_URL", &server.url).env("WINDLASS_KEY", &server.key);
+    tests.env("WINDLASS_URL", &server.url).env("WINDLASS_API_KEY", &server.key);
     pass(tests).with_context(|| format!("the server said:\n{}", server.log()))
 }
 

@@ -1,23 +1,20 @@
-//! Runs every example of the crate `windlass` as a reader of the documentation would: each must end well, soon, and
+//! Runs every example of the crates `windlass` and `windlass-handlers` as a reader of the documentation would: each must end well, soon, and
 //! without leaving anything in the repository. Called by `test`, which has built them.
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use windlass_testkit::servers::PostgresServer;
 
-use crate::step::Verdict;
+use crate::step::{Verdict, said_within};
 
 /// Where the examples are.
-const DIRECTORY: &str = "crates/windlass/examples";
+const DIRECTORIES: [&str; 2] = ["crates/windlass/examples", "crates/windlass-handlers/examples"];
 /// How long one may run: an example shows something and ends.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a running one is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The variable with the URL of an empty database of the example's own, as services usually read it.
 const DATABASE_VAR: &str = "DATABASE_URL";
 
@@ -28,9 +25,12 @@ pub(crate) fn run(
     postgres: &PostgresServer,
     prepare: impl Fn(Command) -> Command,
 ) -> Result<Verdict> {
-    let names = names(&root.join(DIRECTORY))?;
+    let mut names = Vec::new();
+    for directory in DIRECTORIES {
+        names.extend(self::names(&root.join(directory))?);
+    }
     if names.is_empty() {
-        return Ok(Verdict::Skipped(format!("{DIRECTORY} holds none")));
+        return Ok(Verdict::Skipped(format!("{} hold none", DIRECTORIES.join(", "))));
     }
     let mut failed = Vec::new();
     for name in &names {
@@ -69,32 +69,10 @@ fn names(directory: &Path) -> Result<Vec<String>> {
 }
 
 fn run_one(mut command: Command) -> Result<()> {
-    // A directory of its own takes the files it makes. Its output goes into one too, because a pipe that nobody reads
-    // would block it.
+    // A directory of its own takes the files it makes.
     let place = tempfile::tempdir().context("make a directory for an example")?;
-    let output = fs::File::create(place.path().join("output")).context("make a file for the output")?;
-    let work_dir = place.path().join("work");
-    fs::create_dir(&work_dir).context("make a directory to run in")?;
-    command.current_dir(&work_dir).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-    let mut child = command.spawn().context("could not be started")?;
-    let deadline = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break Some(status);
-        }
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            child.wait()?;
-            break None;
-        }
-        thread::sleep(LOOK_EVERY);
-    };
-    let said = || String::from_utf8_lossy(&fs::read(place.path().join("output")).unwrap_or_default()).into_owned();
-    match status {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => bail!("failed ({status}):\n{}", said()),
-        None => bail!("still ran after {PATIENCE:?} and was killed:\n{}", said()),
-    }
+    command.current_dir(place.path());
+    said_within(command, PATIENCE).map(drop)
 }
 
 #[cfg(test)]

@@ -6,11 +6,15 @@
 
 mod bench;
 mod clients;
+mod deploy;
+mod dist;
 mod examples;
 mod faults;
 mod floors;
 mod fuzz;
+mod house;
 mod python;
+mod readme;
 mod schemathesis;
 mod screenshots;
 mod server;
@@ -39,14 +43,20 @@ enum Task {
     Faults(faults::Arguments),
     /// Checks what no compiler does: leftovers, paths of one machine, first lines, links of the documentation.
     Tidy,
+    /// Measures how the code is laid out: calls per room of the store, files per step, long functions.
+    House,
     /// Measures Windlass: beside other job queues with the same work, or against its own floors; see bench/README.md.
     Bench(bench::Arguments),
     /// Feeds random input to everything that is read from outside, each target for some seconds; needs nightly Rust.
     Fuzz(fuzz::Arguments),
-    /// Tests the TypeScript and Python clients against a running server, and that their types are current.
+    /// Tests the TypeScript and Python clients against a running server, their types, and the first steps of their READMEs.
     Clients(clients::Arguments),
     /// Sends requests made up from the OpenAPI document to a running server; none may be answered with an error of it.
     Schemathesis(schemathesis::Arguments),
+    /// Shows the files for systemd, Kubernetes, Docker and Prometheus to those who read them.
+    Deploy,
+    /// Makes what people get who do not compile: binary, manual pages, completions, image files, checksums.
+    Dist,
     /// Takes a picture of every page of the dashboard: light, dark and as wide as a phone.
     Screenshots(screenshots::Arguments),
 }
@@ -69,9 +79,12 @@ fn run(arguments: Arguments) -> Result<bool> {
         Task::Test(arguments) => test::run(&root, &arguments),
         Task::Faults(arguments) => faults::run(&root, &arguments),
         Task::Tidy => tidy::run(&root).map(|()| true),
+        Task::House => house::run(&root).map(|()| true),
         Task::Bench(arguments) => bench::run(&root, &arguments),
         Task::Clients(arguments) => clients::run(&root, &arguments),
         Task::Schemathesis(arguments) => schemathesis::run(&root, &arguments),
+        Task::Deploy => deploy::run(&root),
+        Task::Dist => dist::run(&root),
         Task::Screenshots(arguments) => screenshots::run(&root, &arguments),
         Task::Fuzz(arguments) => {
             let verdict = fuzz::run(&root, &arguments)?;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +25,10 @@ pub(crate) struct Server {
     pub(crate) url: String,
     /// A key with every right over all tenants.
     pub(crate) key: String,
-    dir: TempDir,
+    /// Its data and its log.
+    dir: PathBuf,
+    /// Removed with the server, where the directory is its own.
+    _own: Option<TempDir>,
 }
 
 /// What `windlass api-key create --json` prints, as far as it matters here.
@@ -37,20 +40,30 @@ struct Created {
 impl Server {
     /// Starts the given `windlass` on a file of its own.
     pub(crate) fn start(windlass: &Path) -> Result<Self> {
-        let dir = tempfile::tempdir().context("make a directory for a server")?;
-        let key = create_key(windlass, dir.path())?;
+        let own = tempfile::tempdir().context("make a directory for a server")?;
+        let mut server = Server::start_in(windlass, own.path())?;
+        server._own = Some(own);
+        Ok(server)
+    }
+
+    /// The same with its data in a directory that the caller removes.
+    pub(crate) fn start_in(windlass: &Path, dir: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
         let port = free_port()?;
-        let log = fs::File::create(dir.path().join("log")).context("make a file for the log")?;
+        let log = fs::File::create(dir.join("log")).context("make a file for the log")?;
         let child = Command::new(windlass)
             .args(["up", "--listen", &format!("127.0.0.1:{port}"), "--data"])
-            .arg(dir.path())
+            .arg(dir)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
             .context("start windlass up")?;
-        let mut server = Server { child, url: format!("http://127.0.0.1:{port}"), key, dir };
+        let (url, dir) = (format!("http://127.0.0.1:{port}"), dir.to_owned());
+        let mut server = Server { child, url, key: String::new(), dir, _own: None };
         server.wait_until_ready(port)?;
+        // Through the server, which has the file.
+        server.key = create_key(windlass, &server.dir)?;
         Ok(server)
     }
 
@@ -68,7 +81,7 @@ impl Server {
 
     /// What it has said so far.
     pub(crate) fn log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(self.dir.path().join("log")).unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&fs::read(self.dir.join("log")).unwrap_or_default()).into_owned()
     }
 }
 

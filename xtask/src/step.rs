@@ -4,12 +4,14 @@
 use std::fmt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 
 /// Everything that a run has done so far.
 pub(crate) struct Steps {
     keep_going: bool,
+    strict: bool,
     done: Vec<(&'static str, Verdict, Duration)>,
 }
 
@@ -22,12 +24,15 @@ pub(crate) enum Verdict {
     Failed,
     /// It was left out, because of this.
     Skipped(String),
+    /// A tool of a version that this repository names could not be installed. Left out, but for a strict run, which it fails.
+    Uninstalled(String),
 }
 
 impl Steps {
-    /// No steps yet. With `keep_going` a failed step does not stop the following ones.
-    pub(crate) fn new(keep_going: bool) -> Self {
-        Steps { keep_going, done: Vec::new() }
+    /// No steps yet. With `keep_going` a failed step does not stop the following ones; with `strict` a tool that could not
+    /// be installed is a failure.
+    pub(crate) fn new(keep_going: bool, strict: bool) -> Self {
+        Steps { keep_going, strict, done: Vec::new() }
     }
 
     /// Carries out a step, unless an earlier one has failed and the run stops at the first failure.
@@ -42,6 +47,13 @@ impl Steps {
             println!("{error:#}");
             Verdict::Failed
         });
+        let verdict = match verdict {
+            Verdict::Uninstalled(why) if self.strict => {
+                println!("{why}");
+                Verdict::Failed
+            }
+            verdict => verdict,
+        };
         let took = start.elapsed();
         println!("==> {name}: {verdict} after {:.1} s\n", took.as_secs_f64());
         self.done.push((name, verdict, took));
@@ -69,7 +81,7 @@ impl fmt::Display for Verdict {
         match self {
             Verdict::Passed => f.write_str("passed"),
             Verdict::Failed => f.write_str("FAILED"),
-            Verdict::Skipped(reason) => write!(f, "skipped: {reason}"),
+            Verdict::Skipped(reason) | Verdict::Uninstalled(reason) => write!(f, "skipped: {reason}"),
         }
     }
 }
@@ -83,6 +95,36 @@ pub(crate) fn pass(command: &mut Command) -> Result<Verdict> {
         bail!("`{line}` failed ({status})");
     }
     Ok(Verdict::Passed)
+}
+
+/// How often a running program is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs a program that must end well within a time, and returns all that it has said.
+pub(crate) fn said_within(mut command: Command, patience: Duration) -> Result<String> {
+    // Into a file, because a pipe that nobody reads would block it.
+    let file = tempfile::NamedTempFile::new().context("make a file for the output")?;
+    let output = file.reopen().context("open the file for the output")?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    let mut child = command.spawn().context("could not be started")?;
+    let deadline = Instant::now() + patience;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            child.wait()?;
+            break None;
+        }
+        thread::sleep(LOOK_EVERY);
+    };
+    let said = String::from_utf8_lossy(&fs::read(file.path()).unwrap_or_default()).into_owned();
+    match status {
+        Some(status) if status.success() => Ok(said),
+        Some(status) => bail!("failed ({status}):\n{said}"),
+        None => bail!("still ran after {patience:?} and was killed:\n{said}"),
+    }
 }
 
 /// Whether a command can be run at all; what it says does not matter.
@@ -103,7 +145,7 @@ mod tests {
 
     fn names_run(keep_going: bool) -> (Vec<&'static str>, Steps) {
         let mut run = Vec::new();
-        let mut steps = Steps::new(keep_going);
+        let mut steps = Steps::new(keep_going, false);
         steps.step("first", || Ok(Verdict::Passed));
         steps.step("second", || bail!("broken"));
         steps.step("third", || {
@@ -130,9 +172,20 @@ mod tests {
 
     #[test]
     fn a_skipped_step_is_not_a_failure() {
-        let mut steps = Steps::new(false);
+        let mut steps = Steps::new(false, true);
         steps.step("only", || Ok(Verdict::Skipped("not installed".into())));
         assert!(!steps.failed());
         assert!(steps.summary().ends_with("skipped: not installed\nall steps passed"));
+    }
+
+    /// The full tier promises that every check was made.
+    #[test]
+    fn a_tool_that_cannot_be_installed_fails_a_strict_run_only() {
+        let run = |strict| {
+            let mut steps = Steps::new(false, strict);
+            steps.step("only", || Ok(Verdict::Uninstalled("no network".into())));
+            steps.failed()
+        };
+        assert_eq!((run(false), run(true)), (false, true));
     }
 }

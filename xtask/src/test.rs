@@ -13,12 +13,12 @@ use windlass_testkit::servers::{
 
 use crate::clients::Clients;
 use crate::step::{Steps, Verdict, pass, works};
-use crate::{examples, floors, fuzz, schemathesis, tidy};
+use crate::{deploy, dist, examples, floors, fuzz, schemathesis, tidy};
 
 /// What to test.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How much: `short` is what every change runs, `full` adds the long tests, those behind PgBouncer, made-up requests, the floors of speed, and fuzzing.
+    /// How much: `short` is what every change runs, `full` adds every promise behind PgBouncer, all sabotages, longer runs of what is random, made-up requests, the floors of speed, the files of a release, and libFuzzer.
     #[arg(long, value_enum, default_value_t = Tier::Short)]
     tier: Tier,
     /// Go on after a failed step or test, and report all failures at the end.
@@ -39,7 +39,7 @@ enum Tier {
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<bool> {
     // Taken before anything is built: a build may replace the file this process runs from.
     let target = Target::of_this_process(root)?;
-    let mut steps = Steps::new(arguments.keep_going);
+    let mut steps = Steps::new(arguments.keep_going, arguments.tier == Tier::Full);
     if arguments.filter.is_empty() {
         steps.step("format", || format(&target));
         steps.step("lint", || lint(&target));
@@ -52,6 +52,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<bool> {
     if arguments.filter.is_empty() && arguments.tier == Tier::Full {
         let floors = || floors::check(root).map(|held| if held { Verdict::Passed } else { Verdict::Failed });
         steps.step("floors", floors);
+        steps.step("dist", || dist::run(root).map(|_| Verdict::Passed));
         steps.step("fuzz", || fuzz::run(root, &fuzz::Arguments::default()));
     }
     println!("{}", steps.summary());
@@ -78,32 +79,44 @@ fn test(steps: &mut Steps, target: &Target, arguments: &Arguments) {
     }
     steps.step("tests", || pass(prepare(test_command(target, arguments)).args(&arguments.filter)));
     if arguments.filter.is_empty() {
-        steps.step("faults", || faults(target, arguments.tier));
+        steps.step("faults", || pass(&mut faults(target)));
+        steps.step("sabotages", || sabotages(target, arguments.tier));
         steps
             .step("examples", || examples::run(&target.root, &target.dir.join("examples"), &servers.postgres, prepare));
         let windlass = target.windlass();
         let clients = Clients { root: &target.root, windlass: &windlass, types: arguments.tier == Tier::Full };
         steps.step("python", || clients.python());
         steps.step("typescript", || clients.typescript());
+        for (name, check) in deploy::CHECKS {
+            steps.step(name, || check(&target.root, &windlass));
+        }
         if arguments.tier == Tier::Full {
             steps.step("schemathesis", || schemathesis::check(&target.root, &windlass, &Default::default()));
         }
     }
 }
 
-/// The matrix of faults, with the seed that every change runs; other seeds are for `cargo xtask faults`. The full tier
-/// also breaks promises on purpose and sees that the matrix notices.
-fn faults(target: &Target, tier: Tier) -> Result<Verdict> {
-    let harness = || {
-        let mut harness = Command::new(target.dir.join(format!("windlass-faults{}", std::env::consts::EXE_SUFFIX)));
-        harness.current_dir(&target.root).args(["--seed", "1"]);
-        harness
+/// The matrix of faults, with the seed that every change runs; other seeds are for `cargo xtask faults`.
+fn faults(target: &Target) -> Command {
+    let mut harness = Command::new(target.dir.join(format!("windlass-faults{}", std::env::consts::EXE_SUFFIX)));
+    harness.current_dir(&target.root).args(["--seed", "1"]);
+    harness
+}
+
+/// Breaks promises on purpose, and sees that the matrix notices: one that a quick row finds on each store, or every one of
+/// them. Both stores at once, because the rows mostly wait for jobs that never end.
+fn sabotages(target: &Target, tier: Tier) -> Result<Verdict> {
+    let which: &[&str] = match tier {
+        Tier::Short => &["--sabotage", "unlocked-claim", "--only", "F17"],
+        Tier::Full => &["--sabotage", "all"],
     };
-    let matrix = pass(&mut harness())?;
-    match (tier, matrix) {
-        (Tier::Full, Verdict::Passed) => pass(harness().args(["--sabotage", "all"])),
-        (_, matrix) => Ok(matrix),
-    }
+    let on = |store: &str| pass(faults(target).args(["--store", store]).args(which));
+    std::thread::scope(|scope| {
+        let sqlite = scope.spawn(|| on("sqlite"));
+        let postgres = on("postgres");
+        let sqlite = sqlite.join().expect("running a command does not panic");
+        postgres.and(sqlite)
+    })
 }
 
 /// Every crate with every feature.
@@ -181,7 +194,7 @@ impl Target {
 
 /// The servers of one run. The pooler is first because it is dropped first.
 struct Servers {
-    pgbouncer: Option<PgBouncer>,
+    pgbouncer: PgBouncer,
     postgres: PostgresServer,
     tier: Tier,
 }
@@ -194,17 +207,12 @@ impl Servers {
         // Before any test asks for it: several would install it at once.
         ChromeDriver::install()?;
         println!("PostgreSQL: {}", postgres.admin_url());
-        let pgbouncer = match tier {
-            Tier::Short => None,
-            Tier::Full => Some(PgBouncer::start(&postgres, PgBouncerOptions::default())?),
-        };
-        if let Some(pgbouncer) = &pgbouncer {
-            println!("PgBouncer: {}", pgbouncer.admin_url());
-        }
+        let pgbouncer = PgBouncer::start(&postgres, PgBouncerOptions::default())?;
+        println!("PgBouncer: {}", pgbouncer.admin_url());
         Ok(Servers { pgbouncer, postgres, tier })
     }
 
-    /// What tests are told. The pooler's variable is empty where there is none, in case the caller's own is set.
+    /// What tests are told.
     fn variables(&self, target: &Target) -> [(&'static str, String); 4] {
         let tier = match self.tier {
             Tier::Short => "short",
@@ -212,7 +220,7 @@ impl Servers {
         };
         [
             (POSTGRES_VAR, self.postgres.admin_url()),
-            (PGBOUNCER_VAR, self.pgbouncer.as_ref().map(PgBouncer::admin_url).unwrap_or_default()),
+            (PGBOUNCER_VAR, self.pgbouncer.admin_url()),
             (BIN_VAR, target.windlass().display().to_string()),
             (TIER_VAR, tier.to_owned()),
         ]

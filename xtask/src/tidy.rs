@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::house::House;
+
 /// The largest file that belongs into a repository: more is data, which is made or fetched where it is needed.
 const LARGEST_FILE: u64 = 1024 * 1024;
 /// What the README promises to work from a clean clone.
@@ -23,6 +25,11 @@ const REFUSED_IN_RUST: [(&str, &str); 4] = [
     (concat!("#[ig", "nore"), "a test that does not run proves nothing: repair or remove it"),
     (concat!("d", "bg!("), "a leftover of debugging"),
 ];
+
+/// How the ids of requirements begin. Tests cite them and `docs/requirements.md` lists them; they say nothing to a user.
+const REQUIREMENTS: [&str; 10] = ["API-", "BEY-", "ERR-", "FLW-", "OPS-", "ORD-", "RUN-", "SEC-", "SUB-", "TIM-"];
+/// Sources that hold tests only, though they lie beside sources that users read.
+const SUITES: [&str; 2] = ["crates/windlass-testkit/src/conformance", "crates/windlass-testkit/src/behaviour"];
 
 /// Directories of people, which exist on one machine only.
 const HOMES: [&str; 2] = [concat!("/ho", "me/"), concat!("/ro", "ot/")];
@@ -51,11 +58,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     if !files.iter().any(|path| path == Path::new("README.md")) {
         findings.push(Finding::new(Path::new("README.md"), 1, "there is none".into()));
     }
-    for finding in &findings {
+    let of_house = House::read(root)?.check();
+    for finding in findings.iter().map(ToString::to_string).chain(of_house.iter().cloned()) {
         println!("{finding}");
     }
-    if !findings.is_empty() {
-        bail!("{} findings in {} files", findings.len(), files.len());
+    let found = findings.len() + of_house.len();
+    if found > 0 {
+        bail!("{found} findings in {} files", files.len());
     }
     println!("{} files are tidy", files.len());
     Ok(())
@@ -86,7 +95,14 @@ fn check(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool) -> Vec<Finding
     let kind = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     let mut findings = Vec::new();
     let mut find = |line, message: String| findings.push(Finding::new(path, line, message));
+    let mut shown_to_users = is_shown_to_users(path);
     for (number, line) in (1..).zip(text.lines()) {
+        // Tests stand at the end of a file.
+        let opens_tests = ["#[cfg(test)]", "#[cfg(all(test,"].iter().any(|cfg| line.trim_start().starts_with(cfg));
+        shown_to_users &= !opens_tests;
+        if let Some(id) = requirement_in_docs(line).filter(|_| shown_to_users) {
+            find(number, format!("`{id}…` in documentation of users: say it in words, cite the id in the test"));
+        }
         let in_rust: &[_] = if kind == "rs" { &REFUSED_IN_RUST } else { &[] };
         for (word, reason) in REFUSED_EVERYWHERE.iter().chain(in_rust) {
             if line.contains(word) {
@@ -118,6 +134,28 @@ fn check(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool) -> Vec<Finding
         }
     }
     findings
+}
+
+/// Whether the doc comments of a file are read by users of a crate: all sources of crates but the tests.
+fn is_shown_to_users(path: &Path) -> bool {
+    let mut parts = path.components().map(|part| part.as_os_str().to_string_lossy());
+    let is_source = parts.next().as_deref() == Some("crates") && parts.nth(1).as_deref() == Some("src");
+    let is_test = path.ends_with("tests.rs") || SUITES.iter().any(|suite| path.starts_with(suite));
+    is_source && !is_test && path.extension().is_some_and(|extension| extension == "rs")
+}
+
+/// The beginning of the id of a requirement that a doc comment names.
+fn requirement_in_docs(line: &str) -> Option<&'static str> {
+    let line = line.trim_start();
+    let is_doc = line.starts_with("///") || line.starts_with("//!");
+    let names = |id: &&str| {
+        line.match_indices(*id).any(|(at, _)| {
+            let before = line[..at].chars().next_back();
+            let after = line[at + id.len()..].chars().next();
+            !before.is_some_and(char::is_alphanumeric) && after.is_some_and(|c| c.is_ascii_digit())
+        })
+    };
+    REQUIREMENTS.into_iter().find(names).filter(|_| is_doc)
 }
 
 /// Whether a line holds an absolute path that begins with `home`; one inside a URL or a longer path does not count.
@@ -237,6 +275,18 @@ mod tests {
             refused("a.toml", &format!("dir = \"{home}me/work\"\n"), 1, home);
             assert_eq!(check("a.toml", &format!("url = \"https://example.com{home}page\"\n")), []);
         }
+    }
+
+    #[test]
+    fn ids_of_requirements_stay_out_of_what_users_read() {
+        let cites = format!("{HEADER}/// Stores a job ({}1).\nfn submit() {{}}\n", REQUIREMENTS[0]);
+        refused("crates/a/src/b/c.rs", &cites, 2, REQUIREMENTS[0]);
+        for fine in ["crates/a/src/b/tests.rs", "crates/a/tests/b.rs", "crates/windlass-testkit/src/behaviour/a.rs"] {
+            assert_eq!(check(fine, &cites), [], "{fine}");
+        }
+        let in_a_test = format!("{HEADER}#[cfg(test)]\nmod tests {{\n    /// {}2.\n}}\n", REQUIREMENTS[0]);
+        assert_eq!(check("crates/a/src/b.rs", &in_a_test), []);
+        assert_eq!(check("crates/a/src/b.rs", &format!("{HEADER}/// RSA-{}\n", REQUIREMENTS[0])), []);
     }
 
     #[test]
