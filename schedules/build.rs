@@ -31,7 +31,7 @@ const BOUNDS: [(&str, &str, &str); 4] = [
 ];
 
 /// Mistakes that a test can switch on: file, text, replacement.
-const SABOTAGES: [(&str, &str, &str); 4] = [
+const SABOTAGES: [(&str, &str, &str); 5] = [
     (
         "life/submitter.rs",
         "next = waiting.recv() => next,",
@@ -63,6 +63,17 @@ const SABOTAGES: [(&str, &str, &str); 4] = [
                 worker.finisher().flush().await;
             }
         };",
+    ),
+    // The same one: leaving early shows only while a save takes its time.
+    (
+        "life/finish.rs",
+        "let saved = self.supervisor.run_once(\"finish\", self.store.finish(group.node, finishes)).await;",
+        "if crate::simulated::is(crate::simulated::Sabotage::LeavesWithoutSaving) {
+            for _ in 0..100 {
+                crate::simulated::switch().await;
+            }
+        }
+        let saved = self.supervisor.run_once(\"finish\", self.store.finish(group.node, finishes)).await;",
     ),
     (
         "operate/lookup.rs",
