@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::flows::fire::AHEAD;
 use crate::life::lifecycle::never_began;
+use crate::life::submit::RESERVED;
 use crate::model::clock::Timestamp;
 use crate::model::error::{JobError, Reason};
 use crate::model::tenant::Scope;
@@ -401,19 +402,21 @@ impl Worker {
             overdue.clear();
             return Ok(());
         }
-        let mut names: Vec<String> = unserved.iter().flat_map(|w| [w.handler.clone(), w.queue.clone()]).collect();
+        let names_of = |w: &Waiting| [w.handler.clone(), w.queue.clone(), missed(&w.handler)];
+        let mut names: Vec<String> = unserved.iter().flat_map(names_of).collect();
         names.sort_unstable();
         names.dedup();
         let served = self.store.last_served(&polled, &names).await?;
         let served: HashMap<String, Option<Timestamp>> = names.into_iter().zip(served).collect();
         let (now, limit) = (self.now(), self.config.handler_missing_after);
-        let is_known = |waiting: &&Waiting| served[&waiting.handler].is_some();
-        let new: Vec<String> = unserved.iter().filter(|w| !is_known(w)).map(|w| w.handler.clone()).collect();
+        let of_handler = |w: &Waiting| served[&w.handler].max(served[&missed(&w.handler)]);
+        let is_known = |w: &&Waiting| of_handler(w).is_some();
+        let new: Vec<String> = unserved.iter().filter(|w| !is_known(w)).map(|w| missed(&w.handler)).collect();
         if !new.is_empty() {
             // Missed for the first time: their time runs from now on.
             self.store.last_served(&new, &[]).await?;
         }
-        let last = |waiting: &Waiting| served[&waiting.handler].max(served[&waiting.queue]);
+        let last = |waiting: &Waiting| of_handler(waiting).max(served[&waiting.queue]);
         let is_overdue = |w: &Waiting| is_known(&w) && is_missing_too_long(now, last(w), w.since, limit);
         let late: HashSet<&str> = unserved.iter().filter(|w| is_overdue(w)).map(|w| w.handler.as_str()).collect();
         overdue.retain(|handler, _| late.contains(handler.as_str()));
@@ -499,6 +502,11 @@ fn is_missing_too_long(
     limit: Duration,
 ) -> bool {
     now.since(last_served.max(waiting_since).unwrap_or(now)) >= limit
+}
+
+/// The name under which it is noted when a handler was first missed: not its own, because nobody has served it.
+fn missed(handler: &str) -> String {
+    format!("{RESERVED}missed:{handler}")
 }
 
 /// How long a process itself must have seen that a handler has been missing for too long: when everything was down for days, the

@@ -173,10 +173,16 @@ pub async fn a_webhook_is_told_by_one_job_for_each_event(store: Arc<dyn Store>) 
 pub async fn a_webhook_for_a_handler_that_nobody_knows_is_refused(store: Arc<dyn Store>) {
     let gone = service(&store).function("gone", (), nothing).start().await.expect("starts");
     gone.shutdown().await;
-    let jobs = service(&store).function("here", (), nothing).remote_handler("elsewhere").start().await.expect("starts");
+    let jobs = service(&store).function("here", (), nothing).remote_handler("elsewhere");
+    let impatient = |config: &mut Config| config.handler_missing_after = Duration::from_secs(8);
+    let jobs = jobs.configure(impatient).start().await.expect("starts");
     let asks = service(&store).without_workers().start().await.expect("starts");
     let ctx = tenant(1);
     jobs.submit_named(&tenant(2), "elsewhere", &(), SubmitOptions::new()).await.expect("accepted");
+    // A node misses the handler; that nobody has it does not make it known.
+    let missed = ["windlass.missed:elsewhere".to_owned()];
+    let noted = async || store.last_served(&[], &missed).await.expect("looks")[0].is_some();
+    until("the handler is missed", noted).await;
     let add = async |handler: &str| {
         asks.add_webhook(&ctx, NewWebhook::new("https://example.com/hook").handler(handler)).await
     };
