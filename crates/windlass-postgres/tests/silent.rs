@@ -330,3 +330,49 @@ async fn later_ends_of_a_locked_lease_slow_no_other_end() {
     }
     jobs.shutdown().await;
 }
+
+/// RUN-5, RUN-10: jobs were claimed for a node whose answer it never got, and nothing reported that. They used to stay
+/// running, without ever starting, for as long as the write of any other end was repeated: for hours, when a silent
+/// transaction held the lease of that end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_lease_keeps_no_job_that_the_node_never_heard_of() {
+    const UNHEARD: i64 = 283;
+    let database = Database::migrated().await;
+    let (mut locker, client, raw) = (database.client().await, database.client().await, store(&database).await);
+    let options = PgOptions::new(&database.url).expect("a URL").deadline(Duration::from_secs(1));
+    let slow = PgStore::connect_with(options).await.expect("opens");
+    let jobs = JobService::builder(Arc::new(slow)).function("rest", (), rest).concurrency(500).lease(LEASE);
+    let jobs = jobs.start().await.expect("starts");
+    let held = jobs.submit_named(&ctx(), "rest", &3_000, SubmitOptions::new()).await.expect("stored").id;
+    while count(&client, HELD).await == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let node = client.query_one("select node_id from windlass.lease", &[]).await.expect("it runs").get(0);
+    let lock = locker.transaction().await.expect("begins");
+    let locked = lock.query("select 1 from windlass.lease for update", &[]).await.expect("locks");
+    assert_eq!(locked.len(), 1);
+    // Into a queue that the node does not look at, so that only this claim takes them.
+    let many = "select count(*) from windlass.submit_many('rest',
+        (select json_agg(1) from generate_series(1, $1::int)), queue => 'unheard')";
+    let stored: i64 = client.query_one(many, &[&(UNHEARD as i32)]).await.expect("stored").get(0);
+    assert_eq!(stored, UNHEARD);
+    let queues = vec![("unheard".to_owned(), UNHEARD as usize)];
+    let (node, lease) = (windlass_core::store::NodeId(node), LeaseId(1));
+    let claim = Claim { node, lease, queues, max: UNHEARD as usize, quota: [0; 4], tenant: None };
+    assert_eq!(raw.claim(claim).await.expect("claims").jobs.len(), UNHEARD as usize);
+    let waiting = "select coalesce(sum(cardinality(ids)), 0)::bigint from windlass.lease where lease_id = $1";
+    let began = Instant::now();
+    while client.query_one(waiting, &[&lease.0]).await.expect("answers").get::<_, i64>(0) > 0 {
+        assert!(began.elapsed() < Duration::from_secs(40), "they are held and nobody runs them");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(
+        jobs.get(&ctx(), held).await.expect("there").status,
+        Status::Running,
+        "its end still waits for the lock"
+    );
+    lock.rollback().await.expect("rolls back");
+    assert_eq!(jobs.wait(&ctx(), held, Duration::from_secs(10)).await.expect("ends").status, Status::Succeeded);
+    assert_eq!(jobs.get(&ctx(), held).await.expect("there").failed, 0);
+    jobs.shutdown().await;
+}

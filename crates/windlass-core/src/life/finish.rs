@@ -70,8 +70,18 @@ impl Ended {
 pub(crate) struct Finisher {
     /// One way to each writer. The jobs of a lease all go the same way: two writers would wait for each other's commit.
     writers: Vec<mpsc::Sender<Ended>>,
-    saver: Arc<Saver>,
+    savers: Vec<Arc<Saver>>,
     unsaved: Arc<Unsaved>,
+}
+
+/// Which ends are on their way to the store for longer than one write takes.
+pub(crate) enum Repeats {
+    /// None: every write was answered.
+    Nothing,
+    /// Those of these leases.
+    Leases(HashSet<LeaseId>),
+    /// Perhaps those of any lease: a writer keeps the most it may aside and takes no new ends.
+    Any,
 }
 
 /// Ended attempts that are not saved yet, and who waits until there are none.
@@ -124,6 +134,10 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 /// A write that takes longer is stuck: healthy ones take milliseconds.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
+/// Calls of the store that an end may wait for before its own write has failed: the channel holds two writes before it,
+/// each perhaps followed by the question whether the store answers at all, and then its own comes.
+pub(crate) const CALLS_BEFORE_REPEAT: u32 = 5;
+
 /// How often an end is tried alone that the store can make nothing of, or panics at.
 const HOPELESS_TRIES: u32 = 3;
 
@@ -161,7 +175,7 @@ impl Finisher {
             supervisor.spawn_here("finish", move || saver.clone().run());
             writers.push(ended);
         }
-        Finisher { writers, saver: savers.swap_remove(0), unsaved }
+        Finisher { writers, savers, unsaved }
     }
 
     /// Hands an ended attempt over. Where the store is far behind, what is returned waits until there is room; else it is
@@ -191,9 +205,10 @@ impl Finisher {
     /// Saves one ended attempt by itself, once: for a caller who has to know whether it was saved.
     pub(crate) async fn save_now(&self, ended: Ended) -> store::Result<Finished> {
         let node = ended.node;
-        let answers = self.saver.store.finish(node, vec![ended.finish.clone()]).await?;
+        let saver = &self.savers[0];
+        let answers = saver.store.finish(node, vec![ended.finish.clone()]).await?;
         let answer = answers.first().cloned().unwrap_or(Finished::Fenced);
-        self.saver.tell(node, vec![ended], answers, false).await;
+        saver.tell(node, vec![ended], answers, false).await;
         Ok(answer)
     }
 
@@ -204,6 +219,23 @@ impl Finisher {
     /// Whether a write failed that is being repeated.
     pub(crate) fn is_repeating(&self) -> bool {
         self.unsaved.repeating.load(Ordering::Acquire) > 0
+    }
+
+    /// Which ends wait for a write that is being repeated.
+    pub(crate) fn repeats(&self) -> Repeats {
+        if !self.is_repeating() {
+            return Repeats::Nothing;
+        }
+        let mut leases = HashSet::default();
+        for saver in &self.savers {
+            let aside = saver.aside.lock();
+            if kept(&aside) >= KEPT_ASIDE {
+                return Repeats::Any;
+            }
+            leases.extend(aside.iter().flat_map(|group| &group.ends).map(|ended| ended.finish.fence.lease));
+            leases.extend(saver.trying.lock().iter().map(|(_, lease)| *lease));
+        }
+        Repeats::Leases(leases)
     }
 
     /// How many ends wait to be saved while a write fails or hangs; nothing while saving works.
@@ -373,7 +405,7 @@ impl Saver {
     }
 
     fn kept_aside(&self) -> usize {
-        self.aside.lock().iter().map(|group| group.ends.len()).sum()
+        kept(&self.aside.lock())
     }
 
     fn next_due_in(&self) -> Duration {
@@ -387,12 +419,14 @@ impl Saver {
             let mut aside = self.aside.lock();
             let now = Instant::now();
             let at = aside.iter().position(|group| group.due <= now);
-            at.and_then(|at| aside.remove(at))
+            let group = at.and_then(|at| aside.remove(at));
+            // Under the same lock: nobody finds the group in neither place.
+            *self.trying.lock() = group.iter().flat_map(|group| &group.ends).map(Ended::lease).collect();
+            group
         };
         let Some(group) = group else { return };
         // Until the store has answered: while it hangs, the node must take no more jobs, and none is taken for forgotten.
         let _repeating = Repeating(&self.unsaved, group.ends.len());
-        *self.trying.lock() = group.ends.iter().map(Ended::lease).collect();
         if self.save(group).await {
             self.unsaved.writes.lock().failing_since = None;
         }
@@ -540,6 +574,11 @@ impl Drop for Writing<'_> {
             writes.failing_since = None;
         }
     }
+}
+
+/// How many ends these groups hold.
+fn kept(groups: &VecDeque<Group>) -> usize {
+    groups.iter().map(|group| group.ends.len()).sum()
 }
 
 /// The ends of each node: a process that was declared dead has ends of two.

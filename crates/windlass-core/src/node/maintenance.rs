@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::flows::fire::AHEAD;
+use crate::life::finish::{CALLS_BEFORE_REPEAT, Repeats};
 use crate::life::lifecycle::never_began;
 use crate::life::submit::RESERVED;
 use crate::model::clock::Timestamp;
@@ -280,13 +281,14 @@ impl Worker {
         for fence in missed {
             forgotten.entry(fence).or_insert_with(Instant::now);
         }
-        // A call under way may still bring a job, or end one; after this long each has been answered.
-        let patience = self.store.deadline() + self.config.lease;
+        let (deadline, lease) = (self.store.deadline(), self.config.lease);
         // A failed call brings none: what it has left can go back at once.
-        let unheard = self.unheard.leases(patience, &leases);
-        let waits = self.finisher().is_repeating();
-        let is_over =
-            |fence: &Fence, since: &Instant| unheard.contains(&fence.lease) || (!waits && since.elapsed() >= patience);
+        let unheard = self.unheard.leases(deadline + lease, &leases);
+        let repeats = self.finisher().repeats();
+        let is_over = |fence: &Fence, since: &Instant| {
+            let patience = patience_with(fence.lease, &repeats, deadline, lease);
+            unheard.contains(&fence.lease) || patience.is_some_and(|patience| since.elapsed() >= patience)
+        };
         let overdue: Vec<Fence> =
             forgotten.iter().filter(|(fence, since)| is_over(fence, since)).map(|(fence, _)| *fence).collect();
         if overdue.is_empty() {
@@ -515,6 +517,18 @@ fn patience_of(limit: Duration) -> Duration {
     (limit / 10).min(Duration::from_secs(600))
 }
 
+/// How long a job may be missed before it goes back; `None` while its end is on its way to the store. Pure. A call under
+/// way may still bring a job, or end one; after the store's deadline each has been answered. A write that is repeated
+/// keeps the jobs of its own lease: it may go on for as long as something holds a lock, and the jobs of other leases must
+/// not wait for that.
+fn patience_with(of: LeaseId, repeats: &Repeats, deadline: Duration, lease: Duration) -> Option<Duration> {
+    match repeats {
+        Repeats::Nothing => Some(deadline + lease),
+        Repeats::Leases(leases) if !leases.contains(&of) => Some(deadline * CALLS_BEFORE_REPEAT + lease),
+        Repeats::Leases(_) | Repeats::Any => None,
+    }
+}
+
 /// What a step came to; a failure is logged, and the step is taken again when its time comes.
 fn noted<T>(step: &str, done: store::Result<T>) -> Option<T> {
     done.inspect_err(|error| tracing::warn!(%error, "could not {step}, trying again: {error}")).ok()
@@ -537,6 +551,20 @@ mod tests {
         check(at(0), at(999), false);
         check(None, at(0), true);
         check(None, None, false);
+    }
+
+    /// RUN-5, RUN-10.
+    #[test]
+    fn a_repeated_write_keeps_missed_jobs_of_its_own_lease_only() {
+        let (deadline, lease) = (Duration::from_secs(2), Duration::from_secs(10));
+        let check = |repeats: Repeats, expected: Option<u64>| {
+            let patience = patience_with(LeaseId(1), &repeats, deadline, lease);
+            assert_eq!(patience, expected.map(Duration::from_secs));
+        };
+        check(Repeats::Nothing, Some(12));
+        check(Repeats::Leases([LeaseId(2)].into_iter().collect()), Some(20));
+        check(Repeats::Leases([LeaseId(1), LeaseId(2)].into_iter().collect()), None);
+        check(Repeats::Any, None);
     }
 
     #[test]
