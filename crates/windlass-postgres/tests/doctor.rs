@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass_core::health::{Checkup, Finding, Level};
+use windlass_core::store::NewNode;
 use windlass_core::store::rooms::*;
 use windlass_core::{JobService, SecurityContext, SubmitOptions};
 use windlass_postgres::PgStore;
@@ -146,4 +147,34 @@ async fn stuck_leases_missing_weeks_and_weak_roles_are_found() {
     let weeks = found(&store, "partitions").await.remove(0);
     assert!(weeks.level == Level::Warn && weeks.message.starts_with("2 partitions of this"), "{}", weeks.message);
     jobs.shutdown().await;
+}
+
+/// BEY-10, RUN-10: a live node that has held jobs for long without running them saves nothing, and the doctor sees it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_node_that_saves_nothing_is_found() {
+    let database = common::Database::migrated().await;
+    let store = PgStore::connect(&database.url).await.expect("connects");
+    let client = database.client().await;
+    let node = store.register(NewNode::default()).await.expect("registers").node.0;
+    assert_eq!(found(&store, "saving").await[0].level, Level::Ok);
+    let lease = async |id: i64, ids: &[i64], held_for: &str| {
+        let sql = format!(
+            "insert into windlass.lease (lease_id, part, node_id, claimed_at, failed, recoveries, ids)
+             values ($1, 0, $2, clock_timestamp() - interval '{held_for}', 0, 0, $3)"
+        );
+        client.execute(&sql, &[&id, &node, &ids]).await.expect("the owner may");
+    };
+    lease(1, &[7, 8], "10 seconds").await;
+    assert_eq!(found(&store, "saving").await[0].level, Level::Ok, "an end may take a moment to be saved");
+    lease(2, &[1, 2, 3], "1 hour").await;
+    let saving = found(&store, "saving").await.remove(0);
+    assert_eq!(saving.level, Level::Fail);
+    assert!(saving.message.contains(" 3 jobs "), "{}", saving.message);
+    assert!(saving.fix.is_some_and(|fix| fix.contains("idle in transaction")));
+    assert_eq!(found(&store, "leases").await[0].level, Level::Ok, "the node is not dead");
+    let runs = |jobs: i32| format!("update windlass.node set running = {jobs} where node_id = {node}");
+    client.batch_execute(&runs(2)).await.expect("the owner may");
+    assert!(found(&store, "saving").await[0].message.contains(" 1 jobs "), "two of them run");
+    client.batch_execute(&runs(3)).await.expect("the owner may");
+    assert_eq!(found(&store, "saving").await[0].level, Level::Ok, "long jobs are no trouble");
 }
