@@ -133,6 +133,18 @@ fn blocked_and_scheduled_jobs_without_a_handler_are_found() {
         assert_eq!(found, wanted, "{report}");
     };
     check(&windlass.json(&["doctor"]));
+    // Blocked work counts as work that waits, in a column of its own.
+    let backlog = windlass.run(&["backlog"]).stdout;
+    assert!(backlog.lines().any(|head| head.trim_end().ends_with("BLOCKED  RUNNING  PER SECOND")), "{backlog}");
+    let blocked = |handler: &str| {
+        let line = backlog.lines().find(|line| line.contains(handler)).unwrap_or_default();
+        line.split_whitespace().rev().nth(2).map(str::to_owned)
+    };
+    assert_eq!(
+        (blocked("mail.behind").as_deref(), blocked("mail.first").as_deref()),
+        (Some("1"), Some("0")),
+        "{backlog}"
+    );
     let key = windlass.key(&["--rights", "read", "--all-tenants"]);
     let served = windlass.serve(&[]);
     check(&Windlass::through(&served, &key).json(&["doctor"]));

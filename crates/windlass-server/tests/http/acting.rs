@@ -151,6 +151,12 @@ pub(crate) async fn pauses_hold_jobs_until_they_are_resumed(rig: &Rig) {
     let held = rig.wait_for(&id, "blocked").await;
     assert_eq!(held["failed"], 0, "{held}");
     assert_eq!(rig.get(&format!("/jobs/{id}/why")).await.body["reason"], "paused");
+    // Blocked work is shown beside what waits: in the backlog and on the page of handlers.
+    let backlog = Answer::of(rig.ask_as(&rig.operator, Method::GET, "/backlog")).await;
+    let of_echo = backlog.body["backlog"].as_array().and_then(|all| all.iter().find(|one| one["handler"] == "echo"));
+    assert_eq!(of_echo.map(|one| (&one["waiting"], &one["blocked"])), Some((&json!(0), &json!(1))), "{backlog:?}");
+    let page = Answer::of(rig.client.get(format!("{}/handlers", rig.url)).bearer_auth(&rig.key)).await;
+    assert!(page.body.as_str().is_some_and(|page| page.contains("+ 1 blocked")), "{page:?}");
     let pauses = rig.get("/pauses").await;
     assert_eq!(pauses.body["pauses"][0]["reason"], "lunch");
     let foreign = Answer::of(rig.ask_as(&rig.other, Method::GET, "/pauses")).await;
