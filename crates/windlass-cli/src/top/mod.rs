@@ -4,9 +4,11 @@
 mod app;
 mod view;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -83,8 +85,8 @@ async fn drive(screen: &mut Screen, mut app: App, backend: &Arc<dyn Backend>, ev
     let mut acting: Option<JoinHandle<()>> = None;
     loop {
         screen.terminal.draw(|frame| view::draw(frame, &mut app))?;
-        tokio::select! {
-            Some(event) = screen.keys.recv() => {
+        match next(&mut screen.keys, &mut looks, &mut deeds).await? {
+            Next::Event(event) => {
                 let Event::Key(key @ KeyEvent { kind: KeyEventKind::Press | KeyEventKind::Repeat, .. }) = event else {
                     continue;
                 };
@@ -106,7 +108,9 @@ async fn drive(screen: &mut Screen, mut app: App, backend: &Arc<dyn Backend>, ev
                             if let Some(before) = before {
                                 let _ = before.await;
                             }
-                            let deed = carry_out(&*backend, asked).await;
+                            let deed = AssertUnwindSafe(carry_out(&*backend, asked)).catch_unwind().await;
+                            let panicked = |_| Deed::Said(Err(CliError::Failed("it panicked, which is a bug".into())));
+                            let deed = deed.unwrap_or_else(panicked);
                             // Acting takes a node. A terminal that stays open is none: others would count on it.
                             backend.close().await;
                             let _ = done.send(deed).await;
@@ -114,13 +118,39 @@ async fn drive(screen: &mut Screen, mut app: App, backend: &Arc<dyn Backend>, ev
                     }
                 }
             }
-            Some(seen) = looks.recv() => app.saw(seen),
-            Some(deed) = deeds.recv() => {
+            Next::Look(seen) => app.saw(*seen),
+            Next::Deed(deed) => {
                 app.did(deed);
                 wanted.notify_one();
             }
-            () = crate::up::asked_to_stop() => return Ok(()),
+            Next::Stop => return Ok(()),
         }
+    }
+}
+
+/// What happens next.
+enum Next {
+    Event(Event),
+    Look(Box<Result<Seen>>),
+    Deed(Deed),
+    Stop,
+}
+
+/// Waits for it. The thread that reads keys and the task that looks live as long as the screen: if one of them has ended,
+/// by a panic or because the terminal is gone, so does `top`, because nobody restarts it and the screen would stand still.
+async fn next(
+    keys: &mut mpsc::Receiver<Event>,
+    looks: &mut mpsc::Receiver<Result<Seen>>,
+    deeds: &mut mpsc::Receiver<Deed>,
+) -> Result<Next> {
+    let gone = |what: &str| CliError::Failed(format!("{what} any more; start `windlass top` again"));
+    tokio::select! {
+        event = keys.recv() => event.map(Next::Event).ok_or_else(|| gone("the keyboard cannot be read")),
+        seen = looks.recv() => {
+            seen.map(|seen| Next::Look(Box::new(seen))).ok_or_else(|| gone("the store is not looked at"))
+        }
+        Some(deed) = deeds.recv() => Ok(Next::Deed(deed)),
+        () = crate::up::asked_to_stop() => Ok(Next::Stop),
     }
 }
 
@@ -171,5 +201,36 @@ async fn carry_out(backend: &dyn Backend, asked: app::Asked) -> Deed {
             };
             Deed::Shown(detail.await.map(Box::new))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends whoever holds something, as a bug would.
+    async fn panic_with(held: impl Send + 'static) {
+        let panicking = tokio::spawn(async move {
+            let _held = held;
+            panic!("a bug");
+        });
+        assert!(panicking.await.is_err());
+    }
+
+    /// API-8: nothing restarts what `top` has started, and a screen that stands still must not stay.
+    #[tokio::test]
+    async fn a_keyboard_or_a_look_that_has_ended_ends_the_screen() {
+        let (_done, mut deeds) = mpsc::channel(1);
+        let (_seen, mut looks) = mpsc::channel(1);
+        let (key, mut keys) = mpsc::channel(1);
+        panic_with(key).await;
+        let end = next(&mut keys, &mut looks, &mut deeds).await.map(drop).map_err(|error| error.to_string());
+        assert_eq!(end, Err("the keyboard cannot be read any more; start `windlass top` again".to_owned()));
+
+        let (_key, mut keys) = mpsc::channel(1);
+        let (seen, mut looks) = mpsc::channel(1);
+        panic_with(seen).await;
+        let end = next(&mut keys, &mut looks, &mut deeds).await.map(drop).map_err(|error| error.to_string());
+        assert_eq!(end, Err("the store is not looked at any more; start `windlass top` again".to_owned()));
     }
 }
