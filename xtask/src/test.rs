@@ -13,12 +13,12 @@ use windlass_testkit::servers::{
 
 use crate::clients::Clients;
 use crate::step::{Steps, Verdict, pass, works};
-use crate::{deploy, dist, examples, floors, fuzz, schemathesis, tidy};
+use crate::{deploy, dist, examples, floors, fuzz, postgres, schemathesis, tidy};
 
 /// What to test.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How much: `short` is what every change runs, `full` adds every promise behind PgBouncer, all sabotages, longer runs of what is random, made-up requests, the floors of speed, the files of a release, and libFuzzer.
+    /// How much: `short` is what every change runs, `full` adds every promise behind PgBouncer, all sabotages, other versions of PostgreSQL, longer runs of what is random, made-up requests, the floors of speed, the files of a release, and libFuzzer.
     #[arg(long, value_enum, default_value_t = Tier::Short)]
     tier: Tier,
     /// Go on after a failed step or test, and report all failures at the end.
@@ -51,6 +51,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<bool> {
     }
     if arguments.filter.is_empty() && arguments.tier == Tier::Full {
         let floors = || floors::check(root).map(|held| if held { Verdict::Passed } else { Verdict::Failed });
+        steps.step("versions", || postgres::run(root, &postgres::Arguments::default()));
         steps.step("floors", floors);
         steps.step("dist", || dist::run(root).map(|_| Verdict::Passed));
         steps.step("fuzz", || fuzz::run(root, &fuzz::Arguments::default()));

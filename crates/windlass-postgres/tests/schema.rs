@@ -19,6 +19,21 @@ const OTHER_TEXT: &str = "
 
 const RANK: &str = "select windlass.rank_of(3::smallint)";
 
+/// BEY-17: all tests here run on each of these versions (`cargo xtask postgres`), and on the one that was asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_is_of_a_version_that_is_tested() {
+    let database = common::Database::fresh().await;
+    let sql = "select current_setting('server_version_num')::int / 10000";
+    let version: i32 = database.client().await.query_one(sql, &[]).await.expect("answers").get(0);
+    assert!((15..=18).contains(&version), "PostgreSQL {version} is not tested");
+    if let Some(programs) = std::env::var_os(windlass_testkit::servers::POSTGRES_BIN_VAR) {
+        let program = Path::new(&programs).join("postgres");
+        let said = std::process::Command::new(program).arg("--version").output().expect("it runs").stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains(&format!(" {version}.")), "the tests run on {version}, not on {said}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_function_whose_text_differs_is_applied_again() {
     let database = common::Database::fresh().await;

@@ -98,6 +98,7 @@ const CLAIMED: &[(&str, &str)] = &[
     ("BEY-10", "doctor"),
     ("BEY-11", "test helpers"),
     ("BEY-14", "backlog and wait by handler for autoscalers"),
+    ("BEY-17", "PostgreSQL 15, 16, 17 and 18, with the same tests"),
     ("SEC-3", "limits on everything that comes from outside"),
 ];
 

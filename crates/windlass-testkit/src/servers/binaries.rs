@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::process::is_root;
 
 /// The variable that names the directory of the PostgreSQL programs to use, for tests against a certain version.
-const POSTGRES_BIN_VAR: &str = "WINDLASS_POSTGRES_BIN";
+pub const POSTGRES_BIN_VAR: &str = "WINDLASS_POSTGRES_BIN";
 /// Where Debian, Red Hat and Homebrew keep one directory per version.
 const VERSIONED_ROOTS: [(&str, &str); 4] = [
     ("/usr/lib/postgresql", ""),
@@ -46,6 +46,11 @@ pub(super) fn pgbouncer() -> Result<PathBuf> {
 
 fn find_postgres() -> Option<PathBuf> {
     versioned_dirs().into_iter().chain(path_dirs()).find(|dir| has_postgres(dir))
+}
+
+/// A program of PostgreSQL that is installed on this machine, of the newest version that has it.
+pub(super) fn postgres_program(name: &str) -> Option<PathBuf> {
+    versioned_dirs().into_iter().chain(path_dirs()).map(|dir| dir.join(name)).find(|program| program.is_file())
 }
 
 fn find_pgbouncer() -> Option<PathBuf> {

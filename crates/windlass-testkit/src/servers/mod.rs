@@ -10,7 +10,7 @@ mod process;
 
 use std::path::PathBuf;
 
-pub use binaries::install_package;
+pub use binaries::{POSTGRES_BIN_VAR, install_package};
 pub use chromium::ChromeDriver;
 pub use pgbouncer::{PgBouncer, PgBouncerOptions};
 pub use postgres::{Backup, PostgresOptions, PostgresServer, StopMode};

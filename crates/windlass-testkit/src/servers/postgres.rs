@@ -34,6 +34,8 @@ pub struct PostgresOptions {
     pub data_dir: Option<PathBuf>,
     /// Variables of the server's environment, such as those of a fake clock.
     pub variables: Vec<(String, String)>,
+    /// The directory of the programs to use. The system's own, or those of the variable, by default.
+    pub programs: Option<PathBuf>,
 }
 
 impl Default for PostgresOptions {
@@ -46,6 +48,7 @@ impl Default for PostgresOptions {
             settings: Vec::new(),
             data_dir: None,
             variables: Vec::new(),
+            programs: None,
         }
     }
 }
@@ -66,6 +69,13 @@ impl PostgresOptions {
     /// A server whose data nobody will miss: no waiting for a disk, and no disk where it can be helped.
     pub fn fleeting() -> Self {
         PostgresOptions { fsync: false, in_memory: true, ..PostgresOptions::default() }
+    }
+
+    /// Uses the programs in a directory: a server of a certain version.
+    #[must_use]
+    pub fn programs(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.programs = Some(dir.into());
+        self
     }
 
     /// Puts the data into an empty directory, which is not removed with the server.
@@ -118,7 +128,7 @@ impl PostgresServer {
     /// Makes a new server and waits until it accepts connections. Installs Debian's package first if there is none and
     /// this process is root.
     pub fn start(options: PostgresOptions) -> Result<Self> {
-        let bin_dir = binaries::postgres()?;
+        let bin_dir = options.programs.clone().map_or_else(binaries::postgres, Ok)?;
         let process = match memory().filter(|_| options.in_memory) {
             Some(root) => ServerProcess::prepare_in(root, "postgres", "QUIT")?,
             None => ServerProcess::prepare("postgres", "QUIT")?,
@@ -204,7 +214,7 @@ impl PostgresServer {
 
     /// The same through whatever listens on `port`.
     pub(super) fn create_database_through(&self, port: u16, name: &str) -> Result<()> {
-        let mut createdb = self.process.command(&self.bin_dir.join("createdb"));
+        let mut createdb = self.program("createdb");
         createdb.args(["--no-password", "--host", "127.0.0.1", "--username", SUPERUSER, "--port"]);
         createdb.arg(port.to_string()).arg("--").arg(name);
         run(createdb, "createdb")
@@ -258,9 +268,12 @@ impl PostgresServer {
         self.options.data_dir.clone().unwrap_or_else(|| self.process.dir().join("data"))
     }
 
-    /// A program of this server's version, run as the server's user.
+    /// A program of this server's version, run as the server's user. Of a client that comes without its server, the
+    /// system's own version: `createdb` and `psql` speak to newer servers too.
     pub fn program(&self, name: &str) -> Command {
-        self.process.command(&self.bin_dir.join(name))
+        let own = self.bin_dir.join(name);
+        let program = if own.is_file() { own } else { binaries::postgres_program(name).unwrap_or(own) };
+        self.process.command(&program)
     }
 
     fn make_data(&self) -> Result<()> {
