@@ -1,4 +1,4 @@
-//! Runs programs of this machine (HND-4): only those that the program which registers the handler allows by name, without
+//! Runs programs of this machine: only those that the program which registers the handler allows by name, without
 //! a shell, in a process group of their own that ends with the attempt. What they print goes to the job's log, up to a
 //! bound. Off unless it is registered.
 

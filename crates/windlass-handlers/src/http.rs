@@ -1,4 +1,4 @@
-//! Calls other services (HND-2): one request per attempt, signed if asked for, with secrets that the job only names.
+//! Calls other services: one request per attempt, signed if asked for, with secrets that the job only names.
 //! Success and retries follow the class of the status; redirects are not followed. Reaches only addresses that its
 //! [`Egress`] allows, and keeps a bounded part of the response.
 

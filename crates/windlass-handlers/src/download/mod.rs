@@ -1,4 +1,4 @@
-//! Downloads files (HND-1): in chunks to the disk, checked, and resumed at their byte after a crash. What to ask for and
+//! Downloads files: in chunks to the disk, checked, and resumed at their byte after a crash. What to ask for and
 //! what to do with an answer is decided in `range`, the unfinished file is `part`. Never leaves its directory, and
 //! reaches only addresses that its [`Egress`] allows.
 

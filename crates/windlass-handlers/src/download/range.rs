@@ -1,4 +1,4 @@
-//! Decides what to ask a file server for, and what to do with what it sends (HND-1). Pure: no request is made here and
+//! Decides what to ask a file server for, and what to do with what it sends. Pure: no request is made here and
 //! no file is touched.
 
 use reqwest::StatusCode;

@@ -1,4 +1,4 @@
-//! Sends e-mail (HND-3): over SMTP or a provider's HTTP API, with text, HTML and attached files. The id of the message
+//! Sends e-mail: over SMTP or a provider's HTTP API, with text, HTML and attached files. The id of the message
 //! comes from the job, a sent e-mail is noted before the job ends, and `EMAIL_SENT` is in the audit log.
 
 mod letter;
