@@ -43,6 +43,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<bool> {
     if arguments.filter.is_empty() {
         steps.step("format", || format(&target));
         steps.step("lint", || lint(&target));
+        steps.step("without features", || pass(target.cargo().args(["check", "--tests"]).args(BARE)));
         steps.step("tidy", || tidy::run(root).map(|()| Verdict::Passed));
     }
     test(&mut steps, &target, arguments);
@@ -119,6 +120,9 @@ fn sabotages(target: &Target, tier: Tier) -> Result<Verdict> {
         postgres.and(sqlite)
     })
 }
+
+/// What others build on, without the features that the other steps switch on.
+const BARE: [&str; 3] = ["--package", "windlass-core", "--no-default-features"];
 
 /// Every crate with every feature.
 const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];

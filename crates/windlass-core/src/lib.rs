@@ -44,7 +44,6 @@ pub use admin::access::{ApiKey, NewApiKey, Right, Rights, SecretHash, api_key_id
 pub use admin::webhook::{
     NewWebhook, WEBHOOK_HANDLER, WEBHOOK_SWITCHED_OFF, WEBHOOK_SWITCHED_OFF_BY, WEBHOOKS_MAX, Webhook, WebhookDelivery,
 };
-#[cfg(feature = "encryption")]
 pub use async_trait::async_trait;
 pub use config::{Config, DEFAULT_QUEUE, DEFAULT_RETENTION, Limits, NO_TIMEOUT};
 pub use life::checkout::{CheckedOut, Ticket};

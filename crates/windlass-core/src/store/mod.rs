@@ -62,10 +62,20 @@ pub mod rooms {
     pub use super::{Base, Feed, Insight, Jobs, Leases, Nodes, Reads, Records, Schedules, Steering, Tenancy, Upkeep};
 }
 
-/// Writes a room of a store that wraps another: each call goes to the store in a field.
+/// Implements a room for a store that wraps another: each call goes to the store in a field.
 ///
-/// ```text
+/// ```
+/// use std::sync::Arc;
+/// use windlass_core::store::Store;
+/// use windlass_core::{forward_base, forward_calls};
+///
+/// struct Recorder {
+///     store: Arc<dyn Store>,
+/// }
+///
+/// forward_base!(Recorder => store);
 /// windlass_core::reads_calls!(forward_calls! Recorder => store,);
+/// windlass_core::steering_calls!(forward_calls! Recorder => store,);
 /// ```
 #[macro_export]
 macro_rules! forward_calls {
@@ -81,7 +91,7 @@ macro_rules! forward_calls {
     };
 }
 
-/// The same for [`Base`].
+/// Implements [`Base`](crate::store::Base) for a store that wraps another; see [`forward_calls`](crate::forward_calls).
 #[macro_export]
 macro_rules! forward_base {
     ($wrapper:ty => $store:ident) => {
@@ -176,5 +186,27 @@ impl Error {
     /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Unavailable(_) | Error::Unknown(_) | Error::Full(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Base;
+    use crate::memory::MemoryStore;
+
+    struct Wrapper {
+        store: Arc<MemoryStore>,
+    }
+
+    forward_base!(Wrapper => store);
+    crate::reads_calls!(forward_calls! Wrapper => store,);
+
+    /// The macros must compile in a crate that has switched on no feature of this one: they name only what is always here.
+    #[test]
+    fn a_wrapper_forwards_whatever_features_are_on() {
+        let wrapper = Wrapper { store: Arc::new(MemoryStore::new()) };
+        assert_eq!(wrapper.name(), wrapper.store.name());
     }
 }
