@@ -5,7 +5,7 @@
 //! parents cannot take every slot that their children need. It also gets the service by hand, after the start. With flows
 //! a waiting parent holds nothing, and the fan-out is one call.
 //!
-//! `cargo run --example album`
+//! `cargo run -p windlass --example album`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -5,7 +5,7 @@
 //! Windlass has no flows yet: asking and deciding are two handlers, and the link carries the id of the second job. With
 //! flows this is one function that asks, waits for the answer or the week, and returns the decision.
 //!
-//! `cargo run --example approval_by_link`
+//! `cargo run -p windlass --example approval_by_link`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,6 +1,6 @@
 //! How fast a store is drained: submits no-op jobs in bulk, then runs them all on one node, and prints both rates.
 //!
-//! `cargo run --release --example drain --features postgres -- sqlite:drain.db 100000 2000`
+//! `cargo run --release -p windlass --example drain --features postgres -- sqlite:drain.db 100000 2000`
 //! (store URL, jobs, jobs run at once; each has a default)
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]

@@ -1,7 +1,7 @@
 //! Jobs inside a web service: the handlers run on separate threads, so that no job slows a request down. Serves on a
 //! free port of the loopback address, calls itself once, and stops.
 //!
-//! `cargo run --example embedded_in_axum`
+//! `cargo run -p windlass --example embedded_in_axum`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

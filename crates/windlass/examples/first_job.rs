@@ -1,6 +1,6 @@
 //! The smallest program that does something durable: one handler, one job, one result.
 //!
-//! `cargo run --example first_job`
+//! `cargo run -p windlass --example first_job`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

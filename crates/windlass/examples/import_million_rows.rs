@@ -4,7 +4,7 @@
 //! Windlass has no batches with a callback yet: the program waits for every part and adds up the counts itself. With
 //! batches the last part starts the summary, and nobody has to wait.
 //!
-//! `cargo run --example import_million_rows`
+//! `cargo run -p windlass --example import_million_rows`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,7 +1,7 @@
 //! Work that cannot be stored: closures with anything in them, run from a bounded channel, with status, progress and
 //! cancel like any other job. It is lost when the process ends.
 //!
-//! `cargo run --example non_restartable`
+//! `cargo run -p windlass --example non_restartable`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

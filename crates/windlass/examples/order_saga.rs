@@ -5,7 +5,7 @@
 //! between an effect and its checkpoint repeats the effect, so each effect takes a key that stays the same in every
 //! attempt. With flows, `Steps`, the checks before each step and `undo` go: a step names what undoes it.
 //!
-//! `cargo run --example order_saga`
+//! `cargo run -p windlass --example order_saga`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

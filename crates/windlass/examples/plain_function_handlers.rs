@@ -1,6 +1,6 @@
 //! Handlers that are plain async functions with typed state and input.
 //!
-//! `cargo run --example plain_function_handlers`
+//! `cargo run -p windlass --example plain_function_handlers`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,6 +1,6 @@
 //! A long job that continues where it stopped: the process is shut down in the middle of it and started again.
 //!
-//! `cargo run --example resume_from_checkpoint`
+//! `cargo run -p windlass --example resume_from_checkpoint`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 

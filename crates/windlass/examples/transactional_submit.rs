@@ -1,7 +1,7 @@
 //! A job that exists exactly if the caller's own transaction commits, and one whose effect and success commit together.
 //! On SQLite; on PostgreSQL if `DATABASE_URL` names a server, with the same outcome.
 //!
-//! `cargo run --example transactional_submit --features postgres`
+//! `cargo run -p windlass --example transactional_submit --features postgres`
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
