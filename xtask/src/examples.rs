@@ -1,22 +1,45 @@
-//! Runs every example of the crates `windlass` and `windlass-handlers` as a reader of the documentation would: each must end well, soon, and
-//! without leaving anything in the repository. Called by `test`, which has built them.
+//! Runs every example of the crates that have some, as a reader of the documentation would: each must end well, soon, and
+//! without leaving anything in the repository, and print what its chapter of the guide says. Called by `test`, which has
+//! built them, and by itself: `cargo xtask examples`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use windlass_testkit::servers::PostgresServer;
+use windlass_testkit::servers::{PostgresOptions, PostgresServer};
 
-use crate::step::{Verdict, said_within};
+use crate::guide::Guide;
+use crate::step::{Verdict, pass, said_within};
 
 /// Where the examples are.
-const DIRECTORIES: [&str; 2] = ["crates/windlass/examples", "crates/windlass-handlers/examples"];
+const DIRECTORIES: [&str; 3] =
+    ["crates/windlass/examples", "crates/windlass-handlers/examples", "crates/windlass-server/examples"];
+/// Examples that serve until they are stopped.
+const ENDLESS: [&str; 1] = ["dashboard"];
 /// How long one may run: an example shows something and ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The variable with the URL of an empty database of the example's own, as services usually read it.
 const DATABASE_VAR: &str = "DATABASE_URL";
+
+/// A program that shows something.
+#[derive(Debug)]
+pub(crate) struct Example {
+    pub(crate) name: String,
+    /// The file with its `main`.
+    pub(crate) path: PathBuf,
+}
+
+/// Builds all of them, and runs them with a server that ends with this run.
+pub(crate) fn build_and_run(root: &Path) -> Result<bool> {
+    let own = std::env::current_exe().context("find the path of xtask")?;
+    let built = own.parent().context("xtask lies in a directory")?.join("examples");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    pass(cargo.current_dir(root).args(["build", "--workspace", "--all-features", "--examples"]))?;
+    let postgres = PostgresServer::start(PostgresOptions::fleeting())?;
+    run(root, &built, &postgres, |command| command).map(|verdict| verdict == Verdict::Passed)
+}
 
 /// Runs all of them, built into `built`, with what `prepare` adds.
 pub(crate) fn run(
@@ -25,21 +48,16 @@ pub(crate) fn run(
     postgres: &PostgresServer,
     prepare: impl Fn(Command) -> Command,
 ) -> Result<Verdict> {
-    let mut names = Vec::new();
-    for directory in DIRECTORIES {
-        names.extend(self::names(&root.join(directory))?);
-    }
-    if names.is_empty() {
-        return Ok(Verdict::Skipped(format!("{} hold none", DIRECTORIES.join(", "))));
-    }
+    let guide = Guide::read(root)?;
+    let examples = all(root)?;
     let mut failed = Vec::new();
-    for name in &names {
+    for Example { name, .. } in &examples {
         let database = format!("example_{}", name.replace('-', "_"));
         postgres.create_database(&database)?;
         let mut command = prepare(Command::new(built.join(name)));
         command.env(DATABASE_VAR, postgres.url(&database));
         let start = Instant::now();
-        match run_one(command) {
+        match run_one(command).and_then(|said| guide.check_printed(name, &said)) {
             Ok(()) => println!("{name}: ended well after {:.1} s", start.elapsed().as_secs_f64()),
             Err(error) => {
                 println!("{name}: {error:#}");
@@ -48,31 +66,42 @@ pub(crate) fn run(
         }
     }
     if !failed.is_empty() {
-        bail!("{} of {} examples failed: {}", failed.len(), names.len(), failed.join(", "));
+        bail!("{} of {} examples failed: {}", failed.len(), examples.len(), failed.join(", "));
     }
     Ok(Verdict::Passed)
 }
 
-/// The examples cargo finds in a directory: a file each, or a directory with a `main.rs`.
-fn names(directory: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    if !directory.is_dir() {
-        return Ok(names);
+/// The examples that end by themselves.
+pub(crate) fn all(root: &Path) -> Result<Vec<Example>> {
+    let mut examples = Vec::new();
+    for directory in DIRECTORIES {
+        examples.extend(in_directory(&root.join(directory))?);
     }
-    for entry in fs::read_dir(directory).context("list the examples")? {
-        let path = entry.context("list the examples")?.path();
-        let is_example = path.extension().is_some_and(|e| e == "rs") || path.join("main.rs").is_file();
-        names.extend(path.file_stem().filter(|_| is_example).map(|name| name.to_string_lossy().into_owned()));
-    }
-    names.sort();
-    Ok(names)
+    examples.retain(|example| !ENDLESS.contains(&example.name.as_str()));
+    Ok(examples)
 }
 
-fn run_one(mut command: Command) -> Result<()> {
+/// The examples cargo finds in a directory: a file each, or a directory with a `main.rs`.
+fn in_directory(directory: &Path) -> Result<Vec<Example>> {
+    let mut examples = Vec::new();
+    for entry in fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))? {
+        let entry = entry.context("list the examples")?.path();
+        let main = entry.join("main.rs");
+        let path = if main.is_file() { main } else { entry.clone() };
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = entry.file_stem().context("an example has a name")?.to_string_lossy().into_owned();
+            examples.push(Example { name, path });
+        }
+    }
+    examples.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(examples)
+}
+
+fn run_one(mut command: Command) -> Result<String> {
     // A directory of its own takes the files it makes.
     let place = tempfile::tempdir().context("make a directory for an example")?;
     command.current_dir(place.path());
-    said_within(command, PATIENCE).map(drop)
+    said_within(command, PATIENCE)
 }
 
 #[cfg(test)]
@@ -87,8 +116,9 @@ mod tests {
         for file in ["hello.rs", "notes.md", "service/main.rs"] {
             fs::write(place.path().join(file), "").expect("write");
         }
-        assert_eq!(names(place.path()).expect("list"), ["hello", "service"]);
-        assert!(names(&place.path().join("missing")).expect("no directory, no examples").is_empty());
+        let found = in_directory(place.path()).expect("list");
+        assert_eq!(found.iter().map(|example| example.name.as_str()).collect::<Vec<_>>(), ["hello", "service"]);
+        assert!(found[1].path.ends_with("service/main.rs"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod examples;
 mod faults;
 mod floors;
 mod fuzz;
+mod guide;
 mod house;
 mod postgres;
 mod python;
@@ -44,6 +45,8 @@ enum Task {
     Faults(faults::Arguments),
     /// Checks what no compiler does: leftovers, paths of one machine, first lines, links of the documentation.
     Tidy,
+    /// Builds and runs every example, and compares the guide with its programs and with what they print.
+    Examples,
     /// Measures how the code is laid out: calls per room of the store, files per step, long functions.
     House,
     /// Measures Windlass: beside other job queues with the same work, or against its own floors; see bench/README.md.
@@ -82,6 +85,7 @@ fn run(arguments: Arguments) -> Result<bool> {
         Task::Test(arguments) => test::run(&root, &arguments),
         Task::Faults(arguments) => faults::run(&root, &arguments),
         Task::Tidy => tidy::run(&root).map(|()| true),
+        Task::Examples => examples::build_and_run(&root),
         Task::House => house::run(&root).map(|()| true),
         Task::Bench(arguments) => bench::run(&root, &arguments),
         Task::Clients(arguments) => clients::run(&root, &arguments),

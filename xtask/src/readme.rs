@@ -1,5 +1,6 @@
 //! Follows the first steps of a client's README word for word, as a newcomer does: in a directory beside a checkout, against
 //! a running server. Called by `clients`. Knows no client: blocks for a shell are run, the others are saved as they say.
+//! Reads the fenced blocks of a page, also for `guide`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -67,9 +68,35 @@ impl Steps {
     }
 }
 
-/// Reads the fenced blocks: `sh` is typed, any other is saved under the name that the line before it gives in backticks.
+/// Takes the blocks: `sh` is typed, any other is saved under the name that the line before it gives in backticks.
 fn read(text: &str) -> Result<Steps> {
     let mut steps = Steps::default();
+    for Block { language, text, before } in blocks(text) {
+        if language == "sh" {
+            steps.typed += &text;
+            continue;
+        }
+        let name = before.split('`').nth(1);
+        let name = name.with_context(|| format!("the line before a block of {language} names its file: {before}"))?;
+        steps.files.push((name.to_owned(), text));
+    }
+    Ok(steps)
+}
+
+/// A fenced block of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Block<'a> {
+    /// What the opening fence says, such as `rust`.
+    pub(crate) language: &'a str,
+    /// What is between the fences, each line with its end.
+    pub(crate) text: String,
+    /// The last line before it that is not empty.
+    pub(crate) before: &'a str,
+}
+
+/// The fenced blocks of a page, in order.
+pub(crate) fn blocks(text: &str) -> Vec<Block<'_>> {
+    let mut blocks = Vec::new();
     let mut before = "";
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -77,16 +104,10 @@ fn read(text: &str) -> Result<Steps> {
             before = if line.is_empty() { before } else { line };
             continue;
         };
-        let block: String = lines.by_ref().take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect();
-        if language == "sh" {
-            steps.typed += &block;
-            continue;
-        }
-        let name = before.split('`').nth(1);
-        let name = name.with_context(|| format!("the line before a block of {language} names its file: {before}"))?;
-        steps.files.push((name.to_owned(), block));
+        let text = lines.by_ref().take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect();
+        blocks.push(Block { language, text, before });
     }
-    Ok(steps)
+    blocks
 }
 
 /// The path of programs with the one that users have installed.
