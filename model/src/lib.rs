@@ -48,4 +48,10 @@ pub enum Sabotage {
     LeaderWritesWithoutItsTerm,
     /// A scheduled run is stored without its unique key.
     CronWithoutUniqueKey,
+    /// A pause is seen by those who read a schedule, but not by a fire that is under way.
+    PauseOnlyWhenRead,
+    /// A fire does not compare the version that it has read.
+    FireWithoutVersion,
+    /// An edit does not compare the version that it has read.
+    EditsOverwrite,
 }
