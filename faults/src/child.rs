@@ -1,6 +1,8 @@
 //! What the processes of a run do: run jobs, and carry out orders that come as lines of input. Each writes what it does
 //! into its own file of events. Started by `fleet` as further runs of this binary; never decides which fault comes next.
 
+mod timing;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +29,8 @@ use windlass_testkit::hostile::hostile_payloads;
 
 use crate::event::{Asked, End, FinishEnd, TransactionEnd, What};
 use crate::log::Log;
-use crate::recorder::Recorder;
+use crate::recorder::{Gates, Recorder};
+pub use timing::Timed;
 
 /// The variable that makes a run of this binary a process of a run.
 pub const TASK_VAR: &str = "WINDLASS_FAULTS_CHILD";
@@ -85,6 +88,8 @@ pub struct Settings {
     pub held_snapshot_after: Duration,
     /// How long a handler's transaction may be silent before the server ends it.
     pub handler_idle: Duration,
+    /// How long ended jobs are kept, where the clock of a row goes on by weeks.
+    pub retention: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -100,6 +105,7 @@ impl Default for Settings {
             worker_threads: 2,
             held_snapshot_after: Duration::from_secs(15),
             handler_idle: Duration::from_secs(300),
+            retention: None,
         }
     }
 }
@@ -151,6 +157,30 @@ pub enum Command {
         /// How many.
         changed: usize,
     },
+    /// Store these schedules, one after the other.
+    PutSchedules(Vec<Timed>),
+    /// Pause these schedules of a tenant, each at a time of chance.
+    PauseSchedules {
+        /// Whose.
+        tenant: u8,
+        /// Which.
+        names: Vec<String>,
+        /// Within this time.
+        within_ms: u64,
+        /// Where the times come from.
+        seed: u64,
+    },
+    /// Resume these schedules of a tenant.
+    ResumeSchedules {
+        /// Whose.
+        tenant: u8,
+        /// Which.
+        names: Vec<String>,
+    },
+    /// Hold calls of a kind back before the store is asked.
+    HoldBack(String),
+    /// Let them go on.
+    LetGo(String),
     /// End in good order.
     Stop,
 }
@@ -291,13 +321,15 @@ struct Process {
     url: String,
     calls: Arc<AtomicU64>,
     enough: Arc<AtomicBool>,
+    gates: Gates,
 }
 
 impl Process {
     async fn start(task: &Task) -> Result<Process> {
         let log = Log::open(&task.events, task.proc)?;
+        let gates = Gates::default();
         let store = open(&task.url, &task.settings).await?;
-        let store: Arc<dyn Store> = Arc::new(Recorder::new(store, log.clone()));
+        let store: Arc<dyn Store> = Arc::new(Recorder::new(store, log.clone(), gates.clone()));
         let settings = task.settings.clone();
         let mut builder = JobService::builder(store).configure(move |config| {
             config.lease = settings.lease;
@@ -308,6 +340,7 @@ impl Process {
             config.workers = settings.concurrency.is_some();
             config.maintenance = settings.concurrency.is_some();
             config.concurrency = settings.concurrency.unwrap_or(1);
+            config.retention = settings.retention.unwrap_or(config.retention);
         });
         if task.settings.concurrency.is_some() {
             let retry = RetryPolicy::fixed(3, Duration::from_millis(50));
@@ -320,7 +353,7 @@ impl Process {
         log.note(What::Up { pid: std::process::id(), role: role.into() });
         // The number of the process in the upper half: calls are unique within the run.
         let calls = Arc::new(AtomicU64::new(u64::from(task.proc) << 32));
-        Ok(Process { service, log, url: task.url.clone(), calls, enough: Arc::default() })
+        Ok(Process { service, log, url: task.url.clone(), calls, enough: Arc::default(), gates })
     }
 
     async fn serve(self) {
@@ -336,6 +369,8 @@ impl Process {
             match serde_json::from_str(&line).expect("a command") {
                 Command::Stop => break,
                 Command::EndLoad => self.enough.store(true, Ordering::Release),
+                Command::HoldBack(call) => self.gates.hold_back(call),
+                Command::LetGo(call) => self.gates.let_go(&call),
                 command => drop(tasks.spawn(self.clone().carry_out(command))),
             }
         }
@@ -381,7 +416,12 @@ impl Process {
                 }
             }
             Command::Hostile { seed, changed } => self.submit_hostile(seed, changed).await,
-            Command::Stop | Command::EndLoad => {}
+            Command::PutSchedules(schedules) => self.put_schedules(schedules).await,
+            Command::PauseSchedules { tenant, names, within_ms, seed } => {
+                self.pause_schedules(tenant, names, within_ms, seed).await;
+            }
+            Command::ResumeSchedules { tenant, names } => self.resume_schedules(tenant, names).await,
+            Command::Stop | Command::EndLoad | Command::HoldBack(_) | Command::LetGo(_) => {}
         }
     }
 

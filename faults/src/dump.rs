@@ -1,17 +1,21 @@
 //! What a database holds, read by statements of the harness's own and not by the code under test. Called by `rig` when all
 //! processes have ended, and to learn whether anything is left to do. Never writes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use rusqlite::{Connection, OpenFlags, Row as SqliteRow};
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
-use windlass::Status;
+use windlass::{Status, Timestamp};
 
 use crate::child::SIDE_TABLE;
 use crate::history::{Counter, Dump, Job, Key, Place, Step};
 use crate::log::mono;
+
+/// What the tag of a schedule's job begins with.
+const SCHEDULE_TAG: &str = "schedule:";
 
 /// How many jobs have not ended.
 pub async fn unfinished_in_postgres(client: &Client) -> Result<i64> {
@@ -30,15 +34,34 @@ pub fn unfinished_in_sqlite(path: &Path) -> Result<i64> {
     Ok(file.query_row(sql, [], |row| row.get(0))?)
 }
 
+/// How far schedules have come, by name: the next nominal time and the last one that was fired, Unix microseconds.
+pub type Progress = BTreeMap<String, (Option<i64>, Option<i64>)>;
+
+/// How far schedules have come.
+pub async fn progress_in_postgres(client: &Client) -> Result<Progress> {
+    let sql = "select name, (extract(epoch from next_at) * 1000000)::bigint,
+                      (extract(epoch from last_at) * 1000000)::bigint
+               from windlass.schedule";
+    Ok(client.query(sql, &[]).await?.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect())
+}
+
+/// The same in a file, beside the process that has it open.
+pub fn progress_in_sqlite(path: &Path) -> Result<Progress> {
+    let sql = "select name, next_at, last_at from windlass_schedule";
+    let found = rows(&open(path)?, sql, |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
+    Ok(found.into_iter().collect())
+}
+
 /// All tables of a database.
 pub async fn of_postgres(client: &Client) -> Result<Dump> {
     let us = |column: &str| format!("(extract(epoch from {column}) * 1000000)::bigint");
     let jobs = format!(
         "select id, tenant_id, handler, payload->>'call', payload->>'canary', ordering_key, priority, {}, {},
-                spec->>'parent'
+                spec->>'parent', (select t.tag from unnest(tags) t(tag) where t.tag like '{SCHEDULE_TAG}%'), {}
          from windlass.job order by id",
         us("created_at"),
-        us("run_at")
+        us("run_at"),
+        us("(spec->>'nominal_at')::timestamptz")
     );
     let places = format!(
         "select x.id, 'ready', 0::smallint, failed + recoveries, failed, recoveries, null::bigint, null::bigint,
@@ -107,6 +130,8 @@ fn job(row: &Row) -> Job {
         created_at: row.get(7),
         run_at: row.get(8),
         parent: number(row.get(9)),
+        schedule: row.get::<_, Option<String>>(10).and_then(|tag| schedule(&tag)),
+        nominal: row.get(11),
     }
 }
 
@@ -149,7 +174,7 @@ pub fn of_sqlite(path: &Path) -> Result<Dump> {
     dump.jobs = rows(
         &file,
         "select id, tenant, handler, payload->>'call', payload->>'canary', ordering_key, priority, created_at, run_at,
-                spec->>'parent'
+                spec->>'parent', (select value from json_each(tags) where value like 'schedule:%'), spec->>'nominal_at'
          from windlass_job order by id",
         |row| {
             Ok(Job {
@@ -163,6 +188,8 @@ pub fn of_sqlite(path: &Path) -> Result<Dump> {
                 created_at: row.get(7)?,
                 run_at: row.get(8)?,
                 parent: row.get::<_, Option<String>>(9)?.and_then(|text| text.parse().ok()),
+                schedule: row.get::<_, Option<String>>(10)?.and_then(|tag| schedule(&tag)),
+                nominal: row.get::<_, Option<String>>(11)?.and_then(|at| Some(Timestamp::parse(&at)?.as_micros())),
             })
         },
     )?;
@@ -261,6 +288,11 @@ fn rows<T>(file: &Connection, sql: &str, read: impl Fn(&SqliteRow<'_>) -> rusqli
 
 fn status(code: i16) -> String {
     Status::from_code(code).map_or_else(|| format!("status {code}"), |status| status.to_string())
+}
+
+/// The schedule that a tag names.
+fn schedule(tag: &str) -> Option<String> {
+    tag.strip_prefix(SCHEDULE_TAG).map(str::to_owned)
 }
 
 fn uuid(bytes: Vec<u8>) -> Uuid {

@@ -216,6 +216,67 @@ pub enum What {
         status: String,
     },
 
+    // ---- schedules
+    /// A schedule is about to be stored: from here on it may start jobs.
+    SchedulePut {
+        /// Whose.
+        tenant: Uuid,
+        /// Its name.
+        name: String,
+    },
+    /// It was acknowledged.
+    ScheduleStored {
+        /// Whose.
+        tenant: Uuid,
+        /// Its name.
+        name: String,
+        /// Its next nominal time, Unix microseconds.
+        next_at: i64,
+    },
+    /// A pause of a schedule was acknowledged.
+    SchedulePaused {
+        /// Whose.
+        tenant: Uuid,
+        /// Its name.
+        name: String,
+        /// The jobs that it had started, read after the acknowledgement.
+        runs: Vec<i64>,
+    },
+    /// A resume of a schedule is about to be called.
+    ScheduleResuming {
+        /// Whose.
+        tenant: Uuid,
+        /// Its name.
+        name: String,
+        /// The jobs that it had started, read before the call.
+        runs: Vec<i64>,
+    },
+    /// A node got the lease of those who fire schedules, under an epoch that it did not have before.
+    Leads {
+        /// The node.
+        node: i64,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The recorder holds a call of this process back, as the harness has asked.
+    HeldBack {
+        /// `fire` or `change_schedule`.
+        call: String,
+        /// What it is about to fire or change.
+        schedules: Vec<String>,
+    },
+    /// A fire was answered.
+    Fired {
+        /// The epoch that it named.
+        epoch: u64,
+        /// When the store was asked.
+        asked_at: u64,
+        /// False: the lease was lost, and nothing was written.
+        accepted: bool,
+        /// The schedule and the nominal time (Unix microseconds) of each new job.
+        times: Vec<(String, i64)>,
+    },
+
     // ---- the run
     /// A process began.
     Up {

@@ -57,6 +57,8 @@ pub struct Rules {
     /// Times, by the monotonic clock, in which the store spoke for itself alone: a failover has undone what it said.
     /// `undone` takes it out of the events before the check.
     pub undone: Vec<Undone>,
+    /// The nominal times that schedules had to fire, where the row knows them.
+    pub promised: Vec<Promised>,
 }
 
 impl Default for Rules {
@@ -75,8 +77,20 @@ impl Default for Rules {
             bounds: Vec::new(),
             crashes: Vec::new(),
             undone: Vec::new(),
+            promised: Vec::new(),
         }
     }
+}
+
+/// What a schedule had to fire: its calendar and its policy, worked out by the row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promised {
+    /// Whose.
+    pub tenant: Uuid,
+    /// The schedule.
+    pub schedule: String,
+    /// Every nominal time, Unix microseconds.
+    pub times: Vec<i64>,
 }
 
 /// A time of which a failover has left nothing.
@@ -148,6 +162,12 @@ pub struct Job {
     pub run_at: Option<i64>,
     /// The job it follows: a callback or a replay.
     pub parent: Option<i64>,
+    /// The schedule that has started it.
+    #[serde(default)]
+    pub schedule: Option<String>,
+    /// The nominal time it is for, Unix microseconds.
+    #[serde(default)]
+    pub nominal: Option<i64>,
 }
 
 /// Where a job is.

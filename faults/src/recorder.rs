@@ -1,19 +1,23 @@
 //! A store that writes down what a node asks of it and what it answers, and changes nothing. Wrapped around the real
 //! store in every process of a run, so that the checker sees the store's own words and not the runtime's reading of them.
+//! What the harness holds back waits here, before the store is asked: a fault can then fall between two calls.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use windlass::store::{
-    Beat, Claim, Claimed, Error, Fence, Finish, Finished, Jobs, NewNode, NodeId, NodeLease, NodeRecord, Nodes, Note,
-    Noted, Promoted, Recovered, Result, Silent, Store, Submit, Submitted, Survey, Transition, Upkeep, WaitingQueue,
+    Beat, Claim, Claimed, DueSchedules, Error, Fence, Finish, Finished, Fired, Firing, Holder, Jobs, Lease, Leases,
+    NewNode, NodeId, NodeLease, NodeRecord, Nodes, Note, Noted, Promoted, Recovered, Result, SCHEDULER, ScheduleAsk,
+    ScheduleChange, ScheduleChanged, ScheduleRecord, Schedules, Silent, Store, Submit, Submitted, Survey, Transition,
+    Upkeep, WaitingQueue,
 };
-use windlass::{NewJob, Start, Timestamp};
+use windlass::{NewJob, Scope, Start, Timestamp};
 use windlass::{
-    feed_calls, forward_base, forward_calls, insight_calls, leases_calls, reads_calls, records_calls, schedules_calls,
-    steering_calls, tenancy_calls,
+    feed_calls, forward_base, forward_calls, insight_calls, reads_calls, records_calls, steering_calls, tenancy_calls,
 };
 
 use crate::event::{FinishEnd, Held, What};
@@ -23,13 +27,58 @@ use crate::log::{Log, mono};
 pub struct Recorder {
     store: Arc<dyn Store>,
     log: Log,
+    gates: Gates,
     batches: AtomicU64,
+    /// The last epoch under which this process held the lease of those who fire schedules; 0 is none.
+    epoch: AtomicU64,
 }
+
+/// Which calls of a process are held back. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Gates(Arc<watch::Sender<BTreeSet<String>>>);
+
+impl Gates {
+    /// Holds calls of this kind back, from the next one on: [`FIRE`] or [`CHANGE`].
+    pub fn hold_back(&self, call: String) {
+        self.0.send_modify(|held| {
+            held.insert(call);
+        });
+    }
+
+    /// Lets them go on.
+    pub fn let_go(&self, call: &str) {
+        self.0.send_modify(|held| {
+            held.remove(call);
+        });
+    }
+
+    fn holds(&self, call: &str) -> bool {
+        self.0.borrow().contains(call)
+    }
+
+    /// Waits until calls of this kind go on; for ever if they never do.
+    async fn passed(&self, call: &str) {
+        let _ = self.0.subscribe().wait_for(|held| !held.contains(call)).await;
+    }
+}
+
+/// The fire of schedules, after they were read.
+pub const FIRE: &str = "fire";
+/// The change of a schedule, after it was worked out.
+pub const CHANGE: &str = "change_schedule";
 
 impl Recorder {
     /// Records what happens to `store`.
-    pub fn new(store: Arc<dyn Store>, log: Log) -> Recorder {
-        Recorder { store, log, batches: AtomicU64::new(0) }
+    pub fn new(store: Arc<dyn Store>, log: Log, gates: Gates) -> Recorder {
+        Recorder { store, log, gates, batches: AtomicU64::new(0), epoch: AtomicU64::new(0) }
+    }
+
+    /// Waits while calls of a kind are held back.
+    async fn pass(&self, call: &str, schedules: impl Iterator<Item = String>) {
+        if self.gates.holds(call) {
+            self.log.note(What::HeldBack { call: call.into(), schedules: schedules.collect() });
+            self.gates.passed(call).await;
+        }
     }
 
     fn wrote(&self, what: &str, fence: Fence, asked_at: u64, accepted: bool) {
@@ -183,13 +232,74 @@ impl Upkeep for Recorder {
     }
 }
 
+#[async_trait]
+impl Leases for Recorder {
+    async fn hold(&self, name: &str, node: NodeId, time: Duration) -> Result<Option<Lease>> {
+        let held = self.store.hold(name, node, time).await?;
+        if let Some(lease) = held.filter(|_| name == SCHEDULER)
+            && self.epoch.swap(lease.epoch, Ordering::Relaxed) != lease.epoch
+        {
+            self.log.note(What::Leads { node: node.0, epoch: lease.epoch });
+        }
+        Ok(held)
+    }
+
+    async fn let_go(&self, name: &str, epoch: u64) -> Result<bool> {
+        self.store.let_go(name, epoch).await
+    }
+
+    async fn advance(&self, name: &str, epoch: u64, position: u64) -> Result<bool> {
+        self.store.advance(name, epoch, position).await
+    }
+
+    async fn holders(&self, prefix: &str) -> Result<Vec<Holder>> {
+        self.store.holders(prefix).await
+    }
+}
+
+#[async_trait]
+impl Schedules for Recorder {
+    async fn schedules(&self, scope: Scope, ask: ScheduleAsk) -> Result<Vec<ScheduleRecord>> {
+        self.store.schedules(scope, ask).await
+    }
+
+    async fn change_schedule(&self, change: ScheduleChange) -> Result<ScheduleChanged> {
+        self.pass(CHANGE, std::iter::once(change.name.clone())).await;
+        self.store.change_schedule(change).await
+    }
+
+    async fn due_schedules(&self, limit: usize) -> Result<DueSchedules> {
+        self.store.due_schedules(limit).await
+    }
+
+    async fn fire(&self, epoch: u64, firings: Vec<Firing>) -> Result<Option<Vec<Fired>>> {
+        self.pass(FIRE, firings.iter().map(|firing| firing.name.clone())).await;
+        let asked_at = mono();
+        let fired = self.store.fire(epoch, firings.clone()).await?;
+        let times = fired.as_deref().map(|fired| new_times(&firings, fired)).unwrap_or_default();
+        self.log.note(What::Fired { epoch, asked_at, accepted: fired.is_some(), times });
+        Ok(fired)
+    }
+}
+
+/// The schedule and the nominal time of each job that a fire has stored.
+fn new_times(firings: &[Firing], fired: &[Fired]) -> Vec<(String, i64)> {
+    let mut times = Vec::new();
+    for (firing, fired) in firings.iter().zip(fired) {
+        let Fired::Stored(stored) = fired else { continue };
+        for (job, stored) in firing.jobs.iter().zip(stored).filter(|(_, stored)| !stored.duplicate) {
+            debug_assert_eq!(job.id, stored.id, "a new job keeps its id");
+            times.extend(job.spec.nominal_at.map(|at| (firing.name.clone(), at.as_micros())));
+        }
+    }
+    times
+}
+
 forward_base!(Recorder => store);
 reads_calls!(forward_calls! Recorder => store,);
 steering_calls!(forward_calls! Recorder => store,);
 tenancy_calls!(forward_calls! Recorder => store,);
 records_calls!(forward_calls! Recorder => store,);
-leases_calls!(forward_calls! Recorder => store,);
-schedules_calls!(forward_calls! Recorder => store,);
 feed_calls!(forward_calls! Recorder => store,);
 insight_calls!(forward_calls! Recorder => store,);
 

@@ -16,7 +16,7 @@ use windlass::store::Insight as _;
 use windlass_testkit::servers::{PgBouncer, PostgresServer};
 
 use crate::child::{Command, EFFECT_TABLE, Load, Order, SIDE_TABLE, Settings, Task};
-use crate::dump;
+use crate::dump::{self, Progress};
 use crate::event::{Event, What};
 use crate::fleet::{LOOK_EVERY, Process, Under};
 use crate::history::{History, Reader, Rules};
@@ -295,6 +295,14 @@ impl Rig {
         match self.store {
             StoreKind::Postgres => dump::unfinished_in_postgres(&self.sql().await?).await,
             StoreKind::Sqlite => dump::unfinished_in_sqlite(&self.file()),
+        }
+    }
+
+    /// How far schedules have come.
+    pub async fn progress(&self) -> Result<Progress> {
+        match self.store {
+            StoreKind::Postgres => dump::progress_in_postgres(&self.sql().await?).await,
+            StoreKind::Sqlite => dump::progress_in_sqlite(&self.file()),
         }
     }
 

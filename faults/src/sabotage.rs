@@ -23,6 +23,10 @@ pub enum Sabotage {
     RecoveryNotCounted,
     /// The tenant of a read is set for the session, and not for its transaction.
     SessionTenant,
+    /// Schedules are fired under any epoch, also after another node has taken over.
+    FireWithoutEpoch,
+    /// The jobs of schedules have no idempotency key.
+    FireWithoutKey,
 }
 
 /// What an edit says that does not find its place: nothing was broken then, and nothing noticed.
@@ -33,12 +37,14 @@ type Edit = (&'static str, &'static str, &'static str);
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 5] = [
+    pub const ALL: [Sabotage; 7] = [
         Sabotage::FencingOff,
         Sabotage::UnfencedCompletion,
         Sabotage::UnlockedClaim,
         Sabotage::RecoveryNotCounted,
         Sabotage::SessionTenant,
+        Sabotage::FireWithoutEpoch,
+        Sabotage::FireWithoutKey,
     ];
 
     /// Whether there is a way to bring it about in a store.
@@ -53,6 +59,7 @@ impl Sabotage {
             Sabotage::UnlockedClaim => &["F11", "F17", "F50"],
             Sabotage::RecoveryNotCounted => &["F20"],
             Sabotage::SessionTenant => &["F06"],
+            Sabotage::FireWithoutEpoch | Sabotage::FireWithoutKey => &["F29"],
         }
     }
 
@@ -83,6 +90,12 @@ impl Sabotage {
                 &[("take_back", "case when p_lost then b.recoveries + 1 else b.recoveries end", "b.recoveries")]
             }
             Sabotage::SessionTenant => &[],
+            Sabotage::FireWithoutEpoch => &[("fire", "h.epoch = p_epoch and h.node_id is not null", "true")],
+            Sabotage::FireWithoutKey => &[(
+                "fire",
+                "json_agg(j.x order by e.n, j.n)",
+                "json_agg((j.x::jsonb - 'idempotency_key')::json order by e.n, j.n)",
+            )],
         }
     }
 
@@ -102,7 +115,12 @@ impl Sabotage {
                 "create trigger sabotage after insert on windlass_ready when new.recoveries > 0
                  begin update windlass_ready set recoveries = 0 where n = new.n; end",
             ),
-            Sabotage::UnfencedCompletion | Sabotage::SessionTenant => None,
+            Sabotage::FireWithoutKey => Some(
+                "create trigger sabotage after insert on windlass_job_key when new.key like 'windlass.schedule:%'
+                 begin delete from windlass_job_key where job = new.job; end",
+            ),
+            // A file has one process, and its fires come one after the other.
+            Sabotage::UnfencedCompletion | Sabotage::SessionTenant | Sabotage::FireWithoutEpoch => None,
         }
     }
 

@@ -169,6 +169,8 @@ mod tests {
             created_at: 0,
             run_at: None,
             parent: None,
+            schedule: None,
+            nominal: None,
         };
         history.dump.jobs = vec![job];
         without(history).events

@@ -7,7 +7,7 @@ use proptest::test_runner::RngSeed;
 use uuid::Uuid;
 use windlass_faults::check::{INVARIANTS, State, check, check_outputs};
 use windlass_faults::event::{Asked, End, Event, FinishEnd, Held, TransactionEnd, What};
-use windlass_faults::history::{Bound, Counter, History, Job, Key, Place, Step};
+use windlass_faults::history::{Bound, Counter, History, Job, Key, Place, Promised, Step};
 
 const ADA: Uuid = Uuid::from_u128(1);
 const BOB: Uuid = Uuid::from_u128(2);
@@ -93,6 +93,8 @@ impl Story {
             created_at: self.now as i64,
             run_at,
             parent: None,
+            schedule: None,
+            nominal: None,
         });
         self.put(job, "ready", "pending");
     }
@@ -447,13 +449,13 @@ fn a_history_survives_being_written_and_read() {
 
 #[test]
 fn the_table_of_invariants_is_complete_and_names_what_sleeps() {
-    for (n, (id, sentence, _)) in INVARIANTS.iter().enumerate() {
-        assert_eq!(*id, format!("I{}", n + 1));
-        assert!(sentence.ends_with('.'));
-    }
+    let numbers: Vec<usize> = INVARIANTS.iter().map(|(id, ..)| id[1..].parse().unwrap()).collect();
+    assert_eq!(numbers[..26], (1..=26).collect::<Vec<_>>());
+    assert_eq!(numbers[26..], [39], "of those about flows, groups and schedules");
+    assert!(INVARIANTS.iter().all(|(_, sentence, _)| sentence.ends_with('.')));
     let asleep: Vec<_> =
         INVARIANTS.iter().filter(|(_, _, state)| *state != State::Checked).map(|(id, ..)| *id).collect();
-    assert_eq!(asleep, ["I19", "I20", "I23"]);
+    assert_eq!(asleep, ["I19", "I23"]);
 }
 
 // ---- I1 to I3: storing
@@ -1020,6 +1022,104 @@ fn i13_an_end_whose_answer_came_late_may_have_freed_the_key_before() {
     story.answer_finish(grip, batch, Some("succeeded"));
     story.work(2, 99);
     story.passes();
+}
+
+// ---- I20 and I39: schedules
+
+const MINUTE: i64 = 60_000_000;
+
+impl Story {
+    /// A schedule has started this job for a nominal time, and it has run.
+    fn fire(&mut self, job: i64, schedule: &str, nominal: i64) {
+        let call = self.call(plain());
+        self.store(job, call);
+        let row = self.row(job);
+        (row.call, row.schedule, row.nominal) = (None, Some(schedule.into()), Some(nominal));
+        self.work(2, job);
+    }
+
+    /// A story in which a schedule has fired for minutes 1 and 2, as it had to.
+    fn scheduled() -> Story {
+        let mut story = good();
+        story.say(9, What::SchedulePut { tenant: ADA, name: "s".into() });
+        story.say(9, What::ScheduleStored { tenant: ADA, name: "s".into(), next_at: MINUTE });
+        story.say(1, What::Leads { node: 1, epoch: 1 });
+        for minute in [1, 2] {
+            story.fire(100 + minute, "s", minute * MINUTE);
+            let (asked_at, times) = (story.now, vec![("s".to_owned(), minute * MINUTE)]);
+            story.say(1, What::Fired { epoch: 1, asked_at, accepted: true, times });
+        }
+        let times = vec![MINUTE, 2 * MINUTE];
+        story.history.rules.promised.push(Promised { tenant: ADA, schedule: "s".into(), times });
+        story
+    }
+}
+
+#[test]
+fn i39_each_time_has_one_job_and_no_other_time_has_any() {
+    Story::scheduled().passes();
+    let mut twice = Story::scheduled();
+    twice.fire(109, "s", 2 * MINUTE);
+    twice.breaks("I39");
+    let mut missed = Story::scheduled();
+    missed.history.rules.promised[0].times.push(3 * MINUTE);
+    missed.breaks("I39");
+    let mut invented = Story::scheduled();
+    invented.fire(109, "s", 3 * MINUTE);
+    invented.breaks("I39");
+    // Another tenant's schedule of the same name has times of its own.
+    let mut of_bob = Story::scheduled();
+    of_bob.say(9, What::SchedulePut { tenant: BOB, name: "s".into() });
+    of_bob.fire(109, "s", 2 * MINUTE);
+    (of_bob.row(109).tenant, of_bob.row(109).canary) = (BOB, Some(BOB));
+    for event in &mut of_bob.history.events {
+        if let What::Start { job: 109, tenant, canary, .. } = &mut event.what {
+            (*tenant, *canary) = (BOB, Some(BOB));
+        }
+    }
+    of_bob.passes();
+}
+
+#[test]
+fn i2_a_job_of_a_schedule_that_nobody_put_is_invented() {
+    let mut story = Story::scheduled();
+    story.fire(109, "unknown", 3 * MINUTE);
+    story.breaks("I2");
+}
+
+#[test]
+fn i20_an_older_epoch_fires_nothing() {
+    let mut story = Story::scheduled();
+    story.say(2, What::Leads { node: 2, epoch: 2 });
+    let asked_before = story.now - 2 * MS;
+    let mut overtaken = story.clone();
+    let asked_at = story.now;
+    let fired = |asked_at, accepted| What::Fired { epoch: 1, asked_at, accepted, times: Vec::new() };
+    let mut refused = story.clone();
+    refused.say(1, fired(asked_at + MS, false));
+    refused.passes();
+    overtaken.say(1, fired(asked_before, true));
+    overtaken.passes();
+    story.say(1, fired(asked_at + MS, true));
+    story.breaks("I20");
+}
+
+#[test]
+fn i20_nothing_fires_between_a_pause_and_its_resume() {
+    let (tenant, name) = (ADA, "s".to_owned());
+    let mut story = Story::scheduled();
+    story.say(9, What::SchedulePaused { tenant, name: name.clone(), runs: vec![101, 102] });
+    let mut still = story.clone();
+    story.history.rules.promised[0].times.push(3 * MINUTE);
+    story.fire(103, "s", 3 * MINUTE);
+    let mut resumed = story.clone();
+    story.breaks("I20");
+    resumed.say(9, What::ScheduleResuming { tenant, name: name.clone(), runs: vec![101, 102, 103] });
+    resumed.breaks("I20");
+    still.say(9, What::ScheduleResuming { tenant, name, runs: vec![102, 101] });
+    still.history.rules.promised[0].times.push(3 * MINUTE);
+    still.fire(103, "s", 3 * MINUTE);
+    still.passes();
 }
 
 // ---- I14 to I18, I21: order

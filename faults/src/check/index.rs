@@ -27,6 +27,8 @@ pub(super) struct Index<'a> {
     pub(super) purged: BTreeSet<i64>,
     /// Jobs that a note says were made on purpose by other means than a call.
     pub(super) declared: BTreeSet<i64>,
+    /// Schedules that somebody has stored, or may have: tenant and name.
+    pub(super) schedules: BTreeSet<(Uuid, &'a str)>,
 }
 
 /// A submit and its answer.
@@ -239,6 +241,7 @@ impl<'a> Index<'a> {
             claims: Vec::new(),
             purged: history.dump.purged.iter().copied().collect(),
             declared: BTreeSet::new(),
+            schedules: BTreeSet::new(),
         };
         index.read_events();
         index.read_dump();
@@ -358,6 +361,14 @@ impl<'a> Index<'a> {
             What::Up { .. } => self.procs.entry(proc).or_default().up = true,
             What::Down => self.procs.entry(proc).or_default().down = true,
             What::Note { text } => self.declared.extend(declares(text)),
+            What::SchedulePut { tenant, name } => drop(self.schedules.insert((*tenant, name))),
+            // Read by the check of schedules.
+            What::ScheduleStored { .. }
+            | What::SchedulePaused { .. }
+            | What::ScheduleResuming { .. }
+            | What::Leads { .. }
+            | What::HeldBack { .. }
+            | What::Fired { .. } => {}
             What::Fault { .. } | What::Healed { .. } => {}
         }
     }

@@ -9,6 +9,7 @@ mod index;
 mod keys;
 mod order;
 mod places;
+mod schedules;
 mod storing;
 mod walls;
 
@@ -30,6 +31,7 @@ pub fn check(history: &History) -> Verdict {
     order::check(&index, &mut found);
     walls::check(&index, &mut found);
     places::check(&index, &mut found);
+    schedules::check(&index, &mut found);
     let facts = facts::gather(&index, &found.0);
     Verdict { violations: found.0, facts }
 }
@@ -65,8 +67,9 @@ pub enum State {
     Dormant(&'static str),
 }
 
-/// All invariants: id, what it means here, and whether it is checked.
-pub const INVARIANTS: [(&str, &str, State); 26] = [
+/// All invariants: id, what it means here, and whether it is checked. I27 to I40 are about flows, groups and schedules; those
+/// that are missing have nothing to be about yet.
+pub const INVARIANTS: [(&str, &str, State); 27] = [
     (
         "I1",
         "An acknowledged job is in the database at the end, in one place, or was removed on purpose.",
@@ -126,7 +129,11 @@ pub const INVARIANTS: [(&str, &str, State); 26] = [
         "Rates stay within their limits.",
         State::Dormant("there are no limits on how often jobs start; submit quotas have their own tests"),
     ),
-    ("I20", "A schedule fires once for each nominal time.", State::Dormant("there are no schedules yet")),
+    (
+        "I20",
+        "Schedules are fired by the holder of the newest epoch only, and not after the answer of a pause.",
+        State::Checked,
+    ),
     ("I21", "Paused jobs do not start, from one poll after the pause until it is resumed.", State::Checked),
     ("I22", "Every step of a job is allowed by the state machine, and a job is in one place.", State::Checked),
     (
@@ -143,6 +150,11 @@ pub const INVARIANTS: [(&str, &str, State); 26] = [
     (
         "I26",
         "Connections, files, memory and tables return to their bounds, and no session leaves anything behind.",
+        State::Checked,
+    ),
+    (
+        "I39",
+        "A schedule has one job for each nominal time, at the times that its calendar and its policy say, and no other.",
         State::Checked,
     ),
 ];

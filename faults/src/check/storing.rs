@@ -44,7 +44,8 @@ fn nothing_lost(index: &Index<'_>, found: &mut Found) {
     }
 }
 
-/// I2. Every job in the dump was asked for: by one call that was not refused, by another job, or as a note says.
+/// I2. Every job in the dump was asked for: by one call that was not refused, by another job, by a schedule, or as a note
+/// says.
 fn nothing_invented(index: &Index<'_>, found: &mut Found) {
     let mut made: BTreeMap<u64, i64> = BTreeMap::new();
     for job in &index.history.dump.jobs {
@@ -53,7 +54,8 @@ fn nothing_invented(index: &Index<'_>, found: &mut Found) {
             let parent = job.parent.is_some_and(|parent| {
                 index.purged.contains(&parent) || index.lives.get(&parent).is_some_and(|life| life.job.is_some())
             });
-            if !parent && !index.declared.contains(&id) {
+            let scheduled = job.schedule.as_deref().is_some_and(|name| index.schedules.contains(&(job.tenant, name)));
+            if !parent && !scheduled && !index.declared.contains(&id) {
                 found.add("I2", id, None, format!("job {id} ({}) has no origin", job.handler));
             }
             continue;

@@ -6,8 +6,10 @@ mod jobs;
 mod load;
 mod locks;
 mod network;
+mod nights;
 mod nodes;
 mod resources;
+mod schedules;
 mod seen;
 mod server;
 mod soup;
@@ -314,19 +316,35 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         id: "F28",
-        title: "schedules over changes of the clock",
+        title: "schedules of twelve zones over nights in which clocks change",
         tier: Tier::P,
-        stores: BOTH,
-        needs: &[],
-        state: State::Waits("cron schedules"),
+        stores: PG,
+        needs: &[Need::OwnServer, Need::FakeTime],
+        state: runs!(nights::through_the_nights),
+    },
+    Row {
+        id: "F28",
+        title: "schedules of twelve zones over nights in which clocks change",
+        tier: Tier::P,
+        stores: LITE,
+        needs: &[Need::FakeTime],
+        state: runs!(nights::through_the_nights),
     },
     Row {
         id: "F29",
-        title: "the leader is killed between reading and writing a schedule",
+        title: "the node that fires schedules is killed or stopped between reading and firing",
         tier: Tier::P,
-        stores: BOTH,
+        stores: PG,
+        needs: &[Need::FakeTime],
+        state: runs!(schedules::leader_lost),
+    },
+    Row {
+        id: "F29",
+        title: "the process that fires schedules is killed between reading and firing",
+        tier: Tier::P,
+        stores: LITE,
         needs: &[],
-        state: State::Waits("cron schedules"),
+        state: runs!(schedules::leader_lost_alone),
     },
     Row {
         id: "F30",
@@ -334,7 +352,7 @@ pub const ROWS: &[Row] = &[
         tier: Tier::N,
         stores: BOTH,
         needs: &[],
-        state: State::Waits("cron schedules"),
+        state: runs!(schedules::paused),
     },
     Row {
         id: "F31",
