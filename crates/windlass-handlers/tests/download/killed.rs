@@ -17,9 +17,12 @@ use crate::{SOON, check_file, file, sha256};
 /// The variable that makes a run of this binary the process that downloads.
 const TASK: &str = "WINDLASS_DOWNLOAD_TASK";
 
-/// How large the file is, in MiB: small with every change, and as large as one likes.
+/// How large the file is, in MiB: small with every change, 200 MB in the full tier.
 fn mib() -> usize {
-    std::env::var("WINDLASS_DOWNLOAD_MIB").ok().and_then(|mib| mib.parse().ok()).unwrap_or(20)
+    match std::env::var("WINDLASS_TIER").is_ok_and(|tier| tier == "full") {
+        true => 200,
+        false => 20,
+    }
 }
 
 #[derive(Serialize, Deserialize)]
