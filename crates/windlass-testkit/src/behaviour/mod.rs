@@ -192,6 +192,7 @@ macro_rules! for_each_behaviour {
             overlapping_runs_follow_the_policy ["TIM-2"],
             a_schedule_that_cannot_fire_is_refused_by_field ["TIM-2"],
             schedules_of_the_code_are_kept_in_step ["TIM-2"],
+            idle_schedules_cost_no_call ["TIM-2"],
             what_jobs_cost_is_recorded_and_added_up ["OPS-6"],
             the_feed_of_one_node_tells_what_happens_on_another ["OPS-8"],
             the_feed_goes_on_after_the_last_event_seen ["OPS-8"],

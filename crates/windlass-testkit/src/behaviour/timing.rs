@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use windlass_core::store::Store;
+use windlass_core::store::{SCHEDULES_MAX, ScheduleChange, ScheduleChanged, ScheduleContent, ScheduleTo, Store};
 use windlass_core::*;
 
 use super::*;
+use crate::servers::is_full_tier;
 
 /// Every second: the shortest time that a schedule can fire in.
 const SECONDLY: &str = "* * * * * *";
@@ -146,3 +147,64 @@ pub async fn schedules_of_the_code_are_kept_in_step(store: Arc<dyn Store>) {
     assert_eq!((again.id, again.version), (first.id, first.version), "what has not changed is not written");
     jobs.shutdown().await;
 }
+
+/// How many schedules lie idle: as many as a tenant may have in the full tier, fewer with every change, since to store them
+/// takes most of the time.
+fn idle_schedules() -> usize {
+    if is_full_tier() { SCHEDULES_MAX } else { 1_000 }
+}
+
+/// TIM-2: idle schedules cost no call of the store: nodes learn from the survey when the next one is due.
+pub async fn idle_schedules_cost_no_call(store: Arc<dyn Store>) {
+    const SCHEDULE_CALLS: [&str; 5] = ["schedules", "due_schedules", "change_schedule", "fire", "hold"];
+    let counting = Counting::around(&store);
+    let counted: Arc<dyn Store> = counting.clone();
+    put_idle(&store).await;
+    let jobs = service(&counted).function(TICK, Seen::default(), note);
+    // A short lease means frequent surveys.
+    let jobs = jobs.lease(Duration::from_secs(2)).start().await.expect("starts");
+    until("a survey", || async { counting.calls("survey") >= 1 }).await;
+    let before = SCHEDULE_CALLS.map(|call| counting.calls(call));
+    let surveys = counting.calls("survey");
+    until("ten surveys", || async { counting.calls("survey") >= surveys + 10 }).await;
+    assert_eq!(SCHEDULE_CALLS.map(|call| counting.calls(call)), before, "{SCHEDULE_CALLS:?}");
+    // One that is due does cost calls, so those would have been counted.
+    jobs.schedules().put(&tenant(2), Schedule::cron("beat", SECONDLY).starts(TICK, "x")).await.expect("stored");
+    until("it is fired", || async { counting.calls("fire") >= 1 }).await;
+    assert!(counting.calls("due_schedules") >= 1 && counting.calls("hold") >= 1);
+    jobs.shutdown().await;
+}
+
+/// Stores idle schedules as the service would, many at a time.
+async fn put_idle(store: &Arc<dyn Store>) {
+    let next_at = Some(store.now().await.expect("the time") + Duration::from_secs(180 * 24 * 3600));
+    let ids = Arc::new(AtomicUsize::new(1));
+    let mut writers = tokio::task::JoinSet::new();
+    for _ in 0..WRITERS {
+        let (store, ids) = (store.clone(), ids.clone());
+        writers.spawn(async move {
+            loop {
+                let n = ids.fetch_add(1, Ordering::Relaxed);
+                if n > idle_schedules() {
+                    return;
+                }
+                let changed = store.change_schedule(idle(n, next_at)).await.expect("stored");
+                assert!(matches!(changed, ScheduleChanged::Done(_)), "{changed:?}");
+            }
+        });
+    }
+    writers.join_all().await;
+}
+
+/// A schedule of one of ten tenants.
+fn idle(n: usize, next_at: Option<Timestamp>) -> ScheduleChange {
+    let spec = serde_json::json!({ "cron": "@yearly", "handler": TICK.id() });
+    let spec = Payload::encode("spec", &spec, usize::MAX).expect("JSON");
+    let id = JobId::from_i64(i64::try_from(n).expect("a small number"));
+    let to = ScheduleTo::Put(Box::new(ScheduleContent { id, spec, input: Payload::null(), sealed: false, next_at }));
+    let tenant = tenant(u128::try_from(10 + n % 10).expect("a small number")).tenant;
+    ScheduleChange { tenant, name: format!("idle {n}"), expect: Some(0), to, actor: "test".into() }
+}
+
+/// Writes under way at once: enough to share commits.
+const WRITERS: usize = 64;
