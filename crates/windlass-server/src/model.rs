@@ -205,7 +205,7 @@ impl From<Progress> for ProgressBody {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -509,7 +509,7 @@ pub(crate) fn duration(field: &str, ms: u64) -> Result<Duration, InvalidInput> {
     }
 }
 
-fn optional(field: &str, ms: Option<u64>) -> Result<Option<Duration>, InvalidInput> {
+pub(crate) fn optional(field: &str, ms: Option<u64>) -> Result<Option<Duration>, InvalidInput> {
     ms.map(|ms| duration(field, ms)).transpose()
 }
 
@@ -524,7 +524,7 @@ pub(crate) fn start(run_at: Option<Timestamp>, delay_ms: Option<u64>) -> Result<
 }
 
 impl RetryBody {
-    fn read(self) -> Result<RetryPolicy, InvalidInput> {
+    pub(crate) fn read(self) -> Result<RetryPolicy, InvalidInput> {
         let mut policy = RetryPolicy::default();
         policy.max_attempts = self.max_attempts.unwrap_or(policy.max_attempts);
         policy.first_delay = optional("retry.first_delay", self.first_delay)?.unwrap_or(policy.first_delay);

@@ -38,11 +38,31 @@ pub enum Missed {
 }
 
 impl Missed {
+    /// Reads `skip`, `once` or `all:N`, as people write it.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "skip" => Some(Missed::Skip),
+            "once" => Some(Missed::Once),
+            _ => text.strip_prefix("all:")?.parse().ok().map(Missed::All),
+        }
+    }
+
     fn limit(self) -> usize {
         match self {
             Missed::Skip => 0,
             Missed::Once => 1,
             Missed::All(n) => n.min(MADE_UP_MAX) as usize,
+        }
+    }
+}
+
+impl fmt::Display for Missed {
+    /// As [`Missed::parse`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Missed::Skip => f.write_str("skip"),
+            Missed::Once => f.write_str("once"),
+            Missed::All(n) => write!(f, "all:{n}"),
         }
     }
 }
@@ -207,6 +227,14 @@ fn zone_of(name: &str) -> Result<TimeZone, BadCalendar> {
         return Err(unknown());
     }
     TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())
+}
+
+/// A time as the clocks of a zone show it, with their offset: `2026-11-16T03:00:00+01:00`.
+pub fn local_time(at: Timestamp, zone: &str) -> Result<String, BadCalendar> {
+    let zone = zone_of(zone)?;
+    // Beyond what the library can place in a zone lies no time that a schedule can fire at.
+    let Ok(instant) = jiff::Timestamp::from_microsecond(at.as_micros()) else { return Ok(at.to_string()) };
+    Ok(instant.to_zoned(zone).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string())
 }
 
 fn cut(text: &str, characters: usize) -> String {

@@ -58,6 +58,25 @@ pub enum Overlap {
     Queue,
 }
 
+impl Overlap {
+    /// Every policy.
+    pub const ALL: [Overlap; 3] = [Overlap::Allow, Overlap::Skip, Overlap::Queue];
+
+    /// The stable name: `allow`, `skip` or `queue`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Overlap::Allow => "allow",
+            Overlap::Skip => "skip",
+            Overlap::Queue => "queue",
+        }
+    }
+
+    /// Reads a stable name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Overlap::ALL.into_iter().find(|overlap| overlap.as_str() == text)
+    }
+}
+
 /// Starts a job again and again.
 ///
 /// ```
@@ -217,6 +236,11 @@ impl Schedule {
         Ok(times.take(count.min(NEXT_RUNS_MAX)).collect())
     }
 
+    /// The service whose code defines it; `None` if a person does.
+    pub fn defined_by(&self) -> Option<&str> {
+        self.defined_by.as_deref()
+    }
+
     pub(crate) fn calendar(&self, now: Timestamp) -> Result<Calendar, InvalidInput> {
         Calendar::new(&self.cron, &self.zone, now).map_err(|bad| match bad {
             BadCalendar::Zone { .. } => InvalidInput::new("zone", bad.to_string()),
@@ -230,6 +254,10 @@ impl Schedule {
             return Err(problem.clone());
         }
         check_name("name", &self.name, SCHEDULE_NAME_BYTES)?;
+        // Over HTTP the name is a step of a path, where these two mean other places.
+        if matches!(self.name.as_str(), "." | "..") {
+            return Err(InvalidInput::new("name", "`.` and `..` cannot be used as names"));
+        }
         if self.jitter > JITTER_MAX {
             return Err(InvalidInput::new("jitter", format!("at most {} s", JITTER_MAX.as_secs())));
         }
@@ -329,6 +357,17 @@ pub struct ScheduleState {
     pub changed_at: Timestamp,
 }
 
+/// What a change of a schedule expects, and what it leaves as it is: [`ScheduleCalls::put_keeping`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keeping {
+    /// The version that the schedule must have, 0 if it must not exist; `None` whatever it has.
+    pub version: Option<u64>,
+    /// Whether the input stays.
+    pub input: bool,
+    /// Whether the headers stay.
+    pub headers: bool,
+}
+
 /// The schedules of a service: [`JobService::schedules`].
 #[derive(Clone, Copy)]
 pub struct ScheduleCalls<'a>(&'a JobService);
@@ -358,7 +397,10 @@ impl ScheduleCalls<'_> {
         schedule.check(self.0.limits())?;
         let now = node.store.now().await?;
         let calendar = schedule.calendar(now)?;
-        self.0.check_handler(&schedule.handler).await?;
+        self.0.check_handler(&schedule.handler).await.map_err(|error| match error {
+            Error::HandlerNotFound(_) => InvalidInput::new("handler", error.to_string()).into(),
+            error => error,
+        })?;
         let found = self.find(ctx, &schedule.name).await?;
         let id = found.as_ref().map_or_else(|| node.next_id(), |record| record.id);
         let part = SchedulePart { id, tenant: ctx.tenant, queue: crate::DEFAULT_QUEUE, limits: self.0.limits() };
@@ -375,12 +417,44 @@ impl ScheduleCalls<'_> {
         self.change(ctx, &schedule.name, expect, ScheduleTo::Put(Box::new(content))).await
     }
 
+    /// The same for somebody who need not know all of it: what `keeping` names stays as it was, if the schedule exists.
+    pub async fn put_keeping(
+        &self,
+        ctx: &SecurityContext,
+        mut schedule: Schedule,
+        keeping: Keeping,
+    ) -> Result<ScheduleState, Error> {
+        let mut version = keeping.version;
+        match self.get(ctx, &schedule.name).await {
+            Ok(was) => {
+                // What is kept is what was read here: it must not have changed when it is written.
+                version = version.or(Some(was.version));
+                if keeping.input {
+                    schedule.input = was.schedule.input;
+                }
+                if keeping.headers {
+                    schedule.spec.headers = was.schedule.spec.headers;
+                }
+            }
+            Err(Error::ScheduleNotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+        self.put_if(ctx, schedule, version).await
+    }
+
     /// The caller's schedule with this name.
     pub async fn get(&self, ctx: &SecurityContext, name: &str) -> Result<ScheduleState, Error> {
         match self.find(ctx, name).await? {
             Some(record) => self.state(record).await,
             None => Err(Error::ScheduleNotFound(name.to_owned())),
         }
+    }
+
+    /// The same for a person who looks at the input of its jobs. Audited as `SCHEDULE_INPUT_READ`.
+    pub async fn read_input(&self, ctx: &SecurityContext, name: &str) -> Result<ScheduleState, Error> {
+        let state = self.get(ctx, name).await?;
+        self.0.audit(ctx, "SCHEDULE_INPUT_READ", name, None).await?;
+        Ok(state)
     }
 
     /// The caller's schedules by name, after the one named `after`.

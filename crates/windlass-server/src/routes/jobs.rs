@@ -284,9 +284,9 @@ fn ended_badly(status: Status, error: Option<windlass_core::JobError>, reason: O
 pub(crate) struct InputBody {
     /// The input.
     #[schema(value_type = serde_json::Value)]
-    input: Payload,
+    pub(crate) input: Payload,
     /// The headers that are stored with the job.
-    headers: std::collections::BTreeMap<String, String>,
+    pub(crate) headers: std::collections::BTreeMap<String, String>,
 }
 
 /// Returns a job's input. The access is recorded in the audit log.

@@ -8,6 +8,7 @@ pub(crate) mod jobs;
 mod many;
 mod pauses;
 mod quotas;
+pub(crate) mod schedules;
 mod system;
 mod usage;
 mod watch;
@@ -96,7 +97,7 @@ fn metrics_route(app: &App) -> MethodRouter<App> {
 fn api(app: &App) -> Table {
     let table = Table { app: app.clone(), router: OpenApiRouter::with_openapi(Document::openapi()), needs: Vec::new() };
     let table = table.add(Need::ANY, routes!(system::me));
-    of_administration(of_installation(of_jobs(table)))
+    of_administration(of_installation(of_schedules(of_jobs(table))))
 }
 
 /// One job and many: submit, look, steer.
@@ -129,6 +130,21 @@ fn of_jobs(table: Table) -> Table {
         .add(Need::OPERATE, routes!(many::retry_group))
         .add(Need::OPERATE, routes!(many::replay))
         .add(Need::READ, routes!(jobs::dead_letters))
+}
+
+/// What starts jobs again and again.
+fn of_schedules(table: Table) -> Table {
+    table
+        .add(Need::READ, routes!(schedules::list))
+        .add(Need::OPERATE, routes!(schedules::put))
+        .add(Need::READ, routes!(schedules::show))
+        .add(Need::PAYLOAD, routes!(schedules::input))
+        .add(Need::OPERATE, routes!(schedules::remove))
+        .add(Need::OPERATE, routes!(schedules::pause))
+        .add(Need::OPERATE, routes!(schedules::resume))
+        .add(Need::OPERATE, routes!(schedules::trigger))
+        .add(Need::READ, routes!(schedules::next))
+        .add(Need::READ, routes!(schedules::runs))
 }
 
 /// What happens, what it costs, and who works.

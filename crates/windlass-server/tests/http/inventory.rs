@@ -88,6 +88,7 @@ async fn send(rig: &Rig, key: &str, (method, path): &(String, String)) -> Answer
         .replace("{tenant}", "default")
         .replace("{token}", "none")
         .replace("{target}", "all")
+        .replace("{name}", "nightly")
         .replace("{signature}", "0123456789abcdef");
     let method = Method::from_bytes(method.to_uppercase().as_bytes()).expect("a method");
     let mut request = rig.client.request(method.clone(), format!("{}/api/v1{path}", rig.url));

@@ -13,6 +13,7 @@ mod live;
 mod metrics;
 mod pages;
 mod rig;
+mod schedules;
 mod tokens;
 
 use rig::{Rig, Where};
@@ -68,6 +69,12 @@ on_every_store! {
     live::status_events_are_followed_and_resumed,
     hooks::a_webhook_is_told_signed_and_again_until_it_answers,
     hooks::a_webhook_that_keeps_failing_is_switched_off_until_it_is_resumed,
+    schedules::a_schedule_is_created_changed_and_removed,
+    schedules::next_runs_are_shown_in_two_zones,
+    schedules::a_triggered_schedule_starts_a_job,
+    schedules::a_bad_schedule_is_refused_by_its_field,
+    schedules::schedules_belong_to_their_tenant,
+    schedules::the_input_of_a_schedule_needs_its_right,
     acting::costs_and_logs_are_kept_with_a_job,
     metrics::metrics_are_exactly_those_documented,
     pages::a_tab_leads_to_as_many_jobs_as_it_shows,

@@ -109,6 +109,8 @@ pub async fn a_schedule_that_cannot_fire_is_refused_by_field(store: Arc<dyn Stor
         ("queue", good().queue("windlass.webhook")),
         ("handler", good().starts_named("windlass.webhook", Payload::null())),
         ("handler", Schedule::cron("x", "@daily")),
+        ("handler", good().starts_named("nobody", Payload::null())),
+        ("name", Schedule::cron("..", "@daily").starts(TICK, "x")),
     ];
     for (field, schedule) in bad {
         match jobs.schedules().put(&ctx, schedule.clone()).await {
@@ -116,13 +118,13 @@ pub async fn a_schedule_that_cannot_fire_is_refused_by_field(store: Arc<dyn Stor
             other => panic!("{field}: {other:?}"),
         }
     }
-    let unknown = good().starts_named("nobody", Payload::null());
-    assert_eq!(jobs.schedules().put(&ctx, unknown).await.expect_err("refused").code(), "handler_not_found");
     assert!(jobs.schedules().list(&ctx, None, 10).await.expect("a list").is_empty());
     let first = jobs.schedules().put(&ctx, good()).await.expect("stored");
     let stale = jobs.schedules().put_if(&ctx, good(), Some(0)).await.expect_err("it exists");
     assert_eq!(stale.code(), "schedule_changed");
     jobs.schedules().put_if(&ctx, good(), Some(first.version)).await.expect("the version that was read");
+    let gone = jobs.schedules().put_if(&ctx, Schedule::cron("x", "@daily").starts(TICK, "x"), Some(1)).await;
+    assert_eq!(gone.expect_err("there is none").code(), "schedule_not_found");
     jobs.shutdown().await;
 }
 

@@ -225,3 +225,23 @@ proptest! {
         }
     }
 }
+
+/// People and forms write the policy in words, and read it back as they wrote it.
+#[test]
+fn policies_for_missed_runs_are_read_as_they_are_written() {
+    for missed in [Missed::Skip, Missed::Once, Missed::All(1), Missed::All(100)] {
+        assert_eq!(Missed::parse(&missed.to_string()), Some(missed));
+    }
+    for bad in ["", "all", "all:", "all:x", "all:-1", "Skip", "never"] {
+        assert_eq!(Missed::parse(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn a_time_is_shown_by_the_clocks_of_a_zone() {
+    let at = Timestamp::parse("2026-03-29T01:00:00Z").expect("a time");
+    assert_eq!(local_time(at, "Europe/Berlin").expect("a zone"), "2026-03-29T03:00:00+02:00");
+    assert_eq!(local_time(at, "UTC").expect("a zone"), "2026-03-29T01:00:00+00:00");
+    assert_eq!(local_time(at, "Asia/Kathmandu").expect("a zone"), "2026-03-29T06:45:00+05:45");
+    assert!(matches!(local_time(at, "Mars/Olympus"), Err(BadCalendar::Zone { .. })));
+}
