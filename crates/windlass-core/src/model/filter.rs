@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::config::{Limits, check_text};
+use crate::flows::schedule::SCHEDULE_TAG;
 use crate::model::clock::Timestamp;
 use crate::model::error::InvalidInput;
 use crate::model::id::JobId;
@@ -184,6 +185,16 @@ impl Text {
         }
     }
 
+    /// The same for what follows `start`, where anything does.
+    fn after(&self, start: &str) -> Option<Text> {
+        match self {
+            Text::Is(text) => {
+                text.strip_prefix(start).filter(|rest| !rest.is_empty()).map(|rest| Text::Is(rest.into()))
+            }
+            Text::StartsWith(text) => text.strip_prefix(start).map(|rest| Text::StartsWith(rest.into())),
+        }
+    }
+
     /// As it is typed: the star of a prefix stands outside of the quotes.
     fn written(&self) -> String {
         match self {
@@ -302,7 +313,10 @@ impl fmt::Display for Condition {
             Test::Status(statuses) => {
                 named("status:", statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(","))
             }
-            Test::Tag(text) => named("tag:", text.written()),
+            Test::Tag(text) => match text.after(SCHEDULE_TAG) {
+                Some(schedule) => named("schedule:", schedule.written()),
+                None => named("tag:", text.written()),
+            },
             Test::Tenant(TenantId::ROOT) => "tenant:root".to_owned(),
             Test::Tenant(tenant) => named("tenant:", tenant.to_string()),
             Test::Queue(text) => named("queue:", text.written()),
@@ -395,8 +409,8 @@ impl InputTerm {
 
 impl JobFilter {
     /// The names that conditions begin with.
-    pub const NAMES: [&str; 21] = {
-        let mut names = ["input"; 21];
+    pub const NAMES: [&str; 22] = {
+        let mut names = ["input"; 22];
         let mut n = 0;
         while n < NAMES.len() {
             names[n] = NAMES[n];
@@ -568,7 +582,8 @@ impl JobFilter {
             _ if is_negated => self.more.push(Condition { is_negated, test }),
             Test::Handler(Text::Is(text)) => self.handler = Some(text),
             Test::Status(statuses) => self.statuses = statuses,
-            Test::Tag(Text::Is(text)) => self.tag = Some(text),
+            // That of a schedule leaves the field to another one: both can be asked for at once.
+            Test::Tag(Text::Is(text)) if !text.starts_with(SCHEDULE_TAG) => self.tag = Some(text),
             Test::Tenant(tenant) => self.tenant = Some(tenant),
             Test::Queue(Text::Is(text)) => self.queue = Some(text),
             Test::Priority(band) => self.priority = Some(band),
@@ -600,11 +615,12 @@ impl fmt::Display for JobFilter {
 const MAX_BYTES: usize = 64 * 1024;
 
 /// The names of conditions that have one value.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "id",
     "handler",
     "status",
     "tag",
+    "schedule",
     "tenant",
     "queue",
     "priority",
@@ -688,7 +704,7 @@ impl<'a> Term<'a> {
         if is_negated && let Some((_, such)) = COMPARED.iter().find(|(compared, _)| *compared == name) {
             return Err(refused(format!("-{name}: a comparison is not negated, turn its sign round: {such}")));
         }
-        let takes_prefix = ["handler", "tag", "queue", "key", "correlation", "reason"];
+        let takes_prefix = ["handler", "tag", "schedule", "queue", "key", "correlation", "reason"];
         if is_prefix
             && (!path.is_empty() || !takes_prefix.contains(&name))
             && (NAMES.contains(&name) || name == "input")
@@ -725,6 +741,7 @@ fn test(name: &str, sign: char, value: String, is_prefix: bool, now: Timestamp) 
         ("handler", ':') => Test::Handler(text(value)),
         ("status", ':') => Test::Status(statuses(&value).map_err(bad)?),
         ("tag", ':') => Test::Tag(text(value)),
+        ("schedule", ':') => Test::Tag(text(format!("{SCHEDULE_TAG}{value}"))),
         ("tenant", ':') if value == "root" => Test::Tenant(TenantId::ROOT),
         ("tenant", ':') => Test::Tenant(TenantId::parse(&value).map_err(bad)?),
         ("queue", ':') => Test::Queue(text(value)),
@@ -1014,6 +1031,21 @@ mod tests {
         check("waited<5m", all().and(Test::Waited(took(Ordering::Less, 300))));
         check("ended>1h", all().and(Test::EndedFrom(NOW - Duration::from_secs(3_600))));
         assert_eq!(JobFilter::parse("-status:succeeded,dead id:7", NOW).map(|filter| filter.terms()), Ok(3));
+    }
+
+    /// TIM-2: the jobs of a schedule have its tag, and are found by its name.
+    #[test]
+    fn a_schedule_is_a_condition_of_its_own() {
+        let (all, tag) = (JobFilter::all, |text: &str| Test::Tag(Text::Is(text.into())));
+        check("schedule:nightly", all().and(tag("schedule:nightly")));
+        check("schedule:\"by hand\" tag:vip", all().tag("vip").and(tag("schedule:by hand")));
+        check("schedule:night*", all().and(Test::Tag(Text::StartsWith("schedule:night".into()))));
+        check("schedule:*", all().and(Test::Tag(Text::StartsWith("schedule:".into()))));
+        check("-schedule:a", all().and(Condition { is_negated: true, test: tag("schedule:a") }));
+        let shown = |text: &str| JobFilter::parse(text, NOW).map(|filter| filter.to_string());
+        assert_eq!(shown("tag:schedule:nightly"), Ok("schedule:nightly".to_owned()));
+        assert_eq!(shown("schedule:nightly tag:vip"), Ok("tag:vip schedule:nightly".to_owned()));
+        check_refused("schedule:a schedule:b", "schedule is given twice");
     }
 
     #[test]
