@@ -34,6 +34,7 @@ mod trace;
 pub mod memory;
 
 pub use flows::calendar::{Calendar, Missed};
+pub use flows::fire::CronTotals;
 pub use flows::schedule::{Keeping, Overlap, Schedule, ScheduleCalls, ScheduleState};
 pub use life::{lifecycle, notes};
 pub use model::filter;

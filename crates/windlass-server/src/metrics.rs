@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use windlass_core::activity::OTHER;
 use windlass_core::store::SUSPECT_QUEUES;
 use windlass_core::supervise::LoopHealth;
-use windlass_core::{Backlog, Band, DEFAULT_QUEUE, Health, Histogram, OperatorRight, Status, Totals};
+use windlass_core::{Backlog, Band, CronTotals, DEFAULT_QUEUE, Health, Histogram, OperatorRight, Status, Totals};
 
 use crate::App;
 use crate::problem::Problem;
@@ -26,7 +26,8 @@ pub(crate) async fn serve(State(app): State<App>) -> Result<Response, Problem> {
         names.queues.extend(app.service.config().queues.iter().cloned());
         (names.of_totals(app.service.totals()), names.of_backlog(backlog))
     };
-    let text = render(&totals, app.service.total_cleaned(), &app.service.loops(), &health, &backlog);
+    let (cleaned, cron) = (app.service.total_cleaned(), app.service.cron_totals());
+    let text = render(&totals, cleaned, &cron, &app.service.loops(), &health, &backlog);
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
@@ -106,11 +107,24 @@ fn add(sum: &mut Backlog, line: &Backlog) {
 }
 
 /// The whole answer. Pure.
-fn render(totals: &[Totals], cleaned: u64, loops: &[LoopHealth], health: &Health, backlog: &[Backlog]) -> String {
+fn render(
+    totals: &[Totals],
+    cleaned: u64,
+    cron: &CronTotals,
+    loops: &[LoopHealth],
+    health: &Health,
+    backlog: &[Backlog],
+) -> String {
     let mut text = Text::default();
     counters(&mut text, totals);
     text.family("jobs_cleaned_total", "counter", "Ended jobs removed because their retention had passed.");
     text.sample("jobs_cleaned_total", &[], cleaned);
+    text.family("cron_fired_total", "counter", "Jobs that schedules have started at their times.");
+    text.sample("cron_fired_total", &[], cron.fired);
+    text.family("cron_missed_total", "counter", "Due schedules that skipped times.");
+    text.sample("cron_missed_total", &[], cron.missed);
+    text.family("cron_late_seconds", "histogram", "From the nominal time of a schedule until its job was stored.");
+    text.histogram("cron_late_seconds", &[], &cron.late);
     text.family("windlass_loop_panics_total", "counter", "Panics of the process's permanent loops.");
     for health in loops {
         text.sample("windlass_loop_panics_total", &[("loop", health.name)], health.panics);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::DEFAULT_QUEUE;
-use crate::flows::calendar::plan;
+use crate::flows::calendar::{Plan, plan};
 use crate::flows::schedule::{Schedule, SchedulePart};
 use crate::model::clock::Timestamp;
 use crate::model::error::Error;
 use crate::model::job::NewJob;
 use crate::node::Worker;
+use crate::operate::activity::Histogram;
 use crate::seal::Kind;
 use crate::store::{self, Fired, Firing, SCHEDULER, ScheduleRecord};
 
@@ -26,6 +27,25 @@ pub(crate) const AHEAD: Duration = Duration::from_secs(2);
 
 /// Schedules that one transaction fires at most, so that it stays short.
 const FIRED_AT_ONCE: usize = 100;
+
+/// What one process has fired of schedules since it started.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CronTotals {
+    /// Jobs that were stored for a nominal time.
+    pub fired: u64,
+    /// How often a schedule came due and skipped times: missed ones that its policy skips, or for want of quota.
+    pub missed: u64,
+    /// How long after their nominal time jobs were stored.
+    pub late: Histogram,
+}
+
+/// What a due schedule starts, and whether it skips missed times.
+#[derive(Clone)]
+struct Planned {
+    firing: Firing,
+    skipped: bool,
+}
 
 impl Worker {
     /// Fires what comes due, until the node stops. Nothing is asked of the store while nothing is about to come due.
@@ -62,37 +82,39 @@ impl Worker {
             if found.due.is_empty() {
                 return Ok(found.next_in.unwrap_or(Duration::MAX).min(RENEW_EVERY));
             }
-            let mut firings = Vec::with_capacity(found.due.len());
+            let mut planned = Vec::with_capacity(found.due.len());
             for record in &found.due {
-                firings.push(self.firing(record, found.now).await);
+                planned.push(self.firing(record, found.now).await);
             }
             // Nothing fired: the lease is lost, or others change these. Asking again at once would not help either.
-            if !self.fire(lease.epoch, firings).await? {
+            if !self.fire(lease.epoch, planned, found.now).await? {
                 return Ok(RENEW_EVERY);
             }
         }
     }
 
     /// False if none of them was fired.
-    async fn fire(&self, epoch: u64, firings: Vec<Firing>) -> store::Result<bool> {
-        match self.store.fire(epoch, firings.clone()).await {
-            Ok(Some(fired)) => Ok(self.note_fired(&firings, &fired)),
+    async fn fire(&self, epoch: u64, planned: Vec<Planned>, now: Timestamp) -> store::Result<bool> {
+        let firings = planned.iter().map(|planned| planned.firing.clone()).collect();
+        match self.store.fire(epoch, firings).await {
+            Ok(Some(fired)) => Ok(self.note_fired(&planned, &fired, now)),
             Ok(None) => Ok(false),
             // One tenant's quota must not keep the others': each by itself, and whoever has no room misses this time.
             Err(store::Error::QuotaExceeded(_)) => {
                 let mut any = false;
-                for firing in firings {
-                    let alone = vec![firing.clone()];
-                    let fired = match self.store.fire(epoch, alone).await {
+                for mut planned in planned {
+                    let firing = &mut planned.firing;
+                    let fired = match self.store.fire(epoch, vec![firing.clone()]).await {
                         Err(store::Error::QuotaExceeded(quota)) => {
                             tracing::warn!(schedule = firing.name, tenant = %firing.tenant, "not started: {quota}");
-                            let without = Firing { jobs: Vec::new(), last_at: None, ..firing.clone() };
-                            self.store.fire(epoch, vec![without]).await?
+                            (firing.jobs, firing.last_at) = (Vec::new(), None);
+                            planned.skipped = true;
+                            self.store.fire(epoch, vec![planned.firing.clone()]).await?
                         }
                         fired => fired?,
                     };
                     let Some(fired) = fired else { return Ok(false) };
-                    any |= self.note_fired(&[firing], &fired);
+                    any |= self.note_fired(&[planned], &fired, now);
                 }
                 Ok(any)
             }
@@ -101,15 +123,23 @@ impl Worker {
     }
 
     /// Whether any was fired.
-    fn note_fired(&self, firings: &[Firing], fired: &[Fired]) -> bool {
+    fn note_fired(&self, planned: &[Planned], fired: &[Fired], now: Timestamp) -> bool {
         let (mut any, mut stored) = (false, false);
-        for (firing, fired) in firings.iter().zip(fired) {
+        let mut totals = self.chores.cron.lock();
+        for (Planned { firing, skipped }, fired) in planned.iter().zip(fired) {
             if let Fired::Stored(jobs) = fired {
                 any = true;
-                stored |= jobs.iter().any(|job| !job.duplicate);
+                totals.missed += u64::from(*skipped);
+                let new = firing.jobs.iter().zip(jobs).filter(|(_, stored)| !stored.duplicate);
+                for nominal in new.filter_map(|(job, _)| job.spec.nominal_at) {
+                    stored = true;
+                    totals.fired += 1;
+                    totals.late.record(now.since(nominal));
+                }
                 tracing::debug!(schedule = firing.name, tenant = %firing.tenant, jobs = jobs.len(), "fired a schedule");
             }
         }
+        drop(totals);
         if stored {
             self.jobs_are_ready();
         }
@@ -118,22 +148,27 @@ impl Worker {
 
     /// What a due schedule starts. One that cannot be read or computed starts nothing and is not due again, so that it
     /// does not hold up the others.
-    async fn firing(&self, record: &ScheduleRecord, now: Timestamp) -> Firing {
+    async fn firing(&self, record: &ScheduleRecord, now: Timestamp) -> Planned {
         let due = record.next_at.unwrap_or(now);
-        let firing = |last_at, next_at, jobs| Firing {
+        let mut firing = Firing {
             tenant: record.tenant,
             name: record.name.clone(),
             version: record.version,
             due,
-            last_at,
-            next_at,
-            jobs,
+            last_at: None,
+            next_at: None,
+            jobs: Vec::new(),
         };
         match self.planned(record, due, now).await {
-            Ok((last_at, next_at, jobs)) => firing(last_at, next_at, jobs),
+            Ok((plan, jobs)) => {
+                firing.last_at = plan.fire.last().copied();
+                firing.next_at = plan.next;
+                firing.jobs = jobs;
+                Planned { firing, skipped: plan.skipped }
+            }
             Err(error) => {
                 tracing::error!(schedule = record.name, tenant = %record.tenant, %error, "a schedule cannot fire");
-                firing(None, None, Vec::new())
+                Planned { firing, skipped: true }
             }
         }
     }
@@ -143,7 +178,7 @@ impl Worker {
         record: &ScheduleRecord,
         due: Timestamp,
         now: Timestamp,
-    ) -> Result<(Option<Timestamp>, Option<Timestamp>, Vec<NewJob>), Error> {
+    ) -> Result<(Plan, Vec<NewJob>), Error> {
         let schedule = self.schedule_of(record).await?;
         let planned = plan(&schedule.calendar(due - Duration::from_secs(1))?, schedule.missed, due, now);
         if planned.skipped {
@@ -161,7 +196,7 @@ impl Worker {
             }
             jobs.push(job);
         }
-        Ok((planned.fire.last().copied(), planned.next, jobs))
+        Ok((planned, jobs))
     }
 
     /// The schedule of a record, with its input opened.

@@ -126,6 +126,8 @@ pub(crate) struct Chores {
     pub(crate) webhooks: AtomicBool,
     /// When the next schedule is due, by this process's own clock.
     pub(crate) schedule_due: Mutex<Option<Instant>>,
+    /// What this process has fired of schedules.
+    pub(crate) cron: Mutex<crate::flows::fire::CronTotals>,
     /// When this process last counted something that happened to a job.
     pub(crate) counted: Mutex<Option<Instant>>,
 }

@@ -272,6 +272,11 @@ impl JobService {
         self.worker().tally.total_cleaned()
     }
 
+    /// What this process has fired of schedules.
+    pub fn cron_totals(&self) -> crate::CronTotals {
+        self.worker().chores.cron.lock().clone()
+    }
+
     /// What happened to the caller's jobs, on all nodes, in evenly spaced points.
     pub async fn activity(&self, ctx: &SecurityContext, span: Span) -> Result<Activity, Error> {
         self.within(ctx.scope()).activity(span).await

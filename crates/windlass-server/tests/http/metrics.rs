@@ -83,7 +83,7 @@ fn documented() -> Names {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         match cells[0] {
             "name" => has_aliases = cells[1] == "also as",
-            first if first.starts_with("`job") || first.starts_with("`windlass_") => {
+            first if first.starts_with("`job") || first.starts_with("`cron_") || first.starts_with("`windlass_") => {
                 let (aliases, labels) = if has_aliases { (cells[1], cells[2]) } else { ("", cells[1]) };
                 let labels: BTreeSet<String> =
                     labels.split(", ").filter(|label| !label.is_empty()).map(str::to_owned).collect();
