@@ -23,7 +23,11 @@ use crate::problem::Problem;
 type Answer = Result<Response, Problem>;
 
 /// Asks whether to go on, unless the user has said so.
-async fn unless_confirmed(request: &PageRequest, form: &Fields, path: &str) -> Result<Option<Response>, Problem> {
+pub(crate) async fn unless_confirmed(
+    request: &PageRequest,
+    form: &Fields,
+    path: &str,
+) -> Result<Option<Response>, Problem> {
     if form.is_confirmed() {
         return Ok(None);
     }
@@ -112,7 +116,7 @@ fn start(form: &Fields) -> Result<Option<Start>, Problem> {
     }
 }
 
-fn priority(form: &Fields) -> Result<Option<Priority>, Problem> {
+pub(crate) fn priority(form: &Fields) -> Result<Option<Priority>, Problem> {
     let read = |text: &str| {
         Priority::parse(text)
             .ok_or_else(|| Problem::invalid("priority", "must be critical, high, normal, low or a number"))
@@ -120,8 +124,13 @@ fn priority(form: &Fields) -> Result<Option<Priority>, Problem> {
     form.given("priority").map(read).transpose()
 }
 
+/// Labels, with commas between them.
+pub(crate) fn tags(form: &Fields) -> Vec<String> {
+    form.get("tags").split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
+}
+
 /// The input of a form: JSON as it was typed. A field that was left as it stood changes nothing.
-fn input(request: &PageRequest, form: &Fields) -> Result<Option<Payload>, Problem> {
+pub(crate) fn input(request: &PageRequest, form: &Fields) -> Result<Option<Payload>, Problem> {
     let max = request.app.service.config().limits.payload_bytes;
     form.given("input").map(|text| Ok(Payload::check("input", text, max)?)).transpose()
 }
@@ -239,8 +248,7 @@ async fn submitted(request: &PageRequest, form: &Fields) -> Result<(JobId, Notic
     options.idempotency_key = form.given("idempotency_key").map(str::to_owned);
     options.ordering_key = form.given("ordering_key").map(str::to_owned);
     options.queue = form.given("queue").map(str::to_owned);
-    options.tags =
-        form.get("tags").split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect();
+    options.tags = tags(form);
     if let Some(timeout) = form.given("timeout") {
         options = options.timeout(parse_timeout(timeout).map_err(|message| Problem::invalid("timeout", message))?);
     }

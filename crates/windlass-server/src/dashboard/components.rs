@@ -205,6 +205,7 @@ pub(crate) fn icon(name: &str) -> Markup {
         "failures" => "M8 2.5l6 10.5h-12zM8 6.5v3M8 11.2v.3",
         "dead" => "M2.5 5.5h11v8h-11zM1.8 2.5h12.4v3h-12.4zM6.3 8l3.4 3.4M9.7 8l-3.4 3.4",
         "handlers" => "M5.5 4.5l-3.5 3.5 3.5 3.5M10.5 4.5l3.5 3.5-3.5 3.5",
+        "schedules" => "M2.5 3.5h11v10h-11zM2.5 6.5h11M5.5 2v3M10.5 2v3M5.5 9h1M9.5 9h1M5.5 11.3h1",
         "tenants" => "M2.5 13.5v-8l5-3v11M7.5 6.5h6v7M1.5 13.5h13M5 6.5v.5M5 9.5v.5M10.5 9v.5M10.5 11.5v.3",
         "nodes" => "M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.5M5 11h.5",
         "audit" => "M3.5 2.5h9v11h-9zM5.5 5.5h5M5.5 8h5M5.5 10.5h3",

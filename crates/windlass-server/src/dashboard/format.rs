@@ -71,6 +71,15 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
+/// A duration as a form takes it, to the millisecond: `30s`, `1500ms`, `2h`.
+pub(crate) fn typed(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+    let whole = |(_, length): &(&str, u128)| millis.is_multiple_of(*length);
+    let (unit, length) = units.into_iter().find(whole).expect("every number is a multiple of 1");
+    format!("{}{unit}", millis / length)
+}
+
 /// A duration in its largest unit only: `12 s`, `5 min`, `3 h`, `2 d`.
 pub(crate) fn about(duration: Duration) -> String {
     match duration.as_secs() {
@@ -224,6 +233,13 @@ mod tests {
     fn short_numbers_keep_what_matters() {
         let shorts = [0.0, 0.25, 9.5, 950.0, 1_200.0, 12_340.0, 3e6, 2.5e9].map(short);
         assert_eq!(shorts, ["0", "0.25", "9.5", "950", "1.2k", "12.3k", "3M", "2.5G"]);
+    }
+
+    #[test]
+    fn durations_are_typed_as_they_are_read() {
+        for text in ["30s", "1500ms", "2h", "90m", "3d"] {
+            assert_eq!(typed(windlass_core::text::parse_duration(text).expect("a duration")), text);
+        }
     }
 
     #[test]

@@ -16,7 +16,9 @@ mod format;
 mod notices;
 mod pages;
 mod request;
+mod schedules;
 mod shell;
+mod strip;
 mod urls;
 mod views;
 
@@ -77,6 +79,14 @@ fn table() -> Vec<(&'static str, Need, MethodRouter<App>)> {
         ("/webhooks/pause", Need::ADMIN, post(actions::pause_hook)),
         ("/webhooks/resume", Need::ADMIN, post(actions::resume_hook)),
         ("/submit", Need::SUBMIT, get(pages::submit).post(actions::submit)),
+        ("/schedules", Need::READ, get(schedules::list)),
+        ("/schedules", Need::OPERATE, post(schedules::put)),
+        ("/schedules/{name}", Need::READ, get(schedules::one)),
+        ("/schedules/{name}/edit", Need::OPERATE, get(schedules::edit)),
+        ("/schedules/{name}/pause", Need::OPERATE, post(schedules::pause)),
+        ("/schedules/{name}/resume", Need::OPERATE, post(schedules::resume)),
+        ("/schedules/{name}/trigger", Need::OPERATE, post(schedules::trigger)),
+        ("/schedules/{name}/remove", Need::OPERATE, post(schedules::remove)),
         ("/pause", Need::OPERATE, post(actions::pause)),
         ("/resume", Need::OPERATE, post(actions::resume)),
         ("/theme", Need::ANY, post(actions::theme)),

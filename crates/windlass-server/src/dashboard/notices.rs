@@ -44,6 +44,11 @@ dids! {
     HookRemoved "hook_removed" "The webhook was removed.",
     HookPaused "hook_paused" "The webhook receives nothing until it is resumed.",
     HookResumed "hook_resumed" "The webhook receives events from now on.",
+    ScheduleAdded "schedule_added" "The schedule was added.",
+    SchedulePaused "schedule_paused" "Paused. Nothing fires until it is resumed.",
+    ScheduleResumed "schedule_resumed" "Resumed. It fires again from its next time on.",
+    ScheduleSkipped "schedule_skipped" "An earlier job of this schedule has not ended; this is it.",
+    ScheduleRemoved "schedule_removed" "The schedule was removed. Jobs that it has started stay.",
     Stopped "stopped" "It stops after the current job.",
     Acted "acted" "Done.",
 }

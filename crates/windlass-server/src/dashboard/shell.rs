@@ -97,6 +97,7 @@ pub(crate) enum Place {
     Jobs,
     Failures,
     Dead,
+    Schedules,
     Handlers,
     Tenants,
     Nodes,
@@ -117,11 +118,12 @@ struct Entry {
     key: &'static str,
 }
 
-const ENTRIES: [Entry; 11] = [
+const ENTRIES: [Entry; 12] = [
     Entry { place: Place::Overview, path: "/", name: "Overview", icon: "overview", key: "o" },
     Entry { place: Place::Jobs, path: "/jobs", name: "Jobs", icon: "jobs", key: "j" },
     Entry { place: Place::Failures, path: "/failures", name: "Failures", icon: "failures", key: "f" },
     Entry { place: Place::Dead, path: "/dead", name: "Dead letters", icon: "dead", key: "d" },
+    Entry { place: Place::Schedules, path: "/schedules", name: "Schedules", icon: "schedules", key: "c" },
     Entry { place: Place::Handlers, path: "/handlers", name: "Handlers", icon: "handlers", key: "h" },
     Entry { place: Place::Tenants, path: "/tenants", name: "Tenants", icon: "tenants", key: "t" },
     Entry { place: Place::Nodes, path: "/nodes", name: "Nodes", icon: "nodes", key: "n" },

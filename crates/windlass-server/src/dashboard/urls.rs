@@ -1,5 +1,6 @@
-//! The addresses of the dashboard's own pages. Called by every view. Never puts a name of a user's into a path: names go
-//! into the query, percent-encoded, so that `/` and `..` in them mean nothing.
+//! The addresses of the dashboard's own pages. Called by every view. Puts names of
+//! users into the query, percent-encoded, so that `/` and `..` in them mean nothing; only that of a schedule, which is
+//! never `..`, is a step of a path, encoded too.
 
 use windlass_core::JobId;
 

@@ -393,7 +393,7 @@ pub(crate) struct NextQuery {
 
 /// The next runs of a schedule.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct NextBody {
+pub(crate) struct NextRunsBody {
     /// The schedule's zone.
     zone: String,
     /// The viewer's zone, if one was given.
@@ -419,13 +419,13 @@ pub(crate) struct NextRun {
 
 /// Returns the next times at which a schedule fires, in UTC, in its zone and in the viewer's.
 #[utoipa::path(get, path = "/schedules/{name}/next", tag = "schedules", params(("name" = String, Path), NextQuery),
-    responses((status = 200, body = NextBody)))]
+    responses((status = 200, body = NextRunsBody)))]
 pub(crate) async fn next(
     State(app): State<App>,
     caller: Caller,
     Path(ScheduleName { name }): Path<ScheduleName>,
     Query(query): Query<NextQuery>,
-) -> Result<Json<NextBody>, Problem> {
+) -> Result<Json<NextRunsBody>, Problem> {
     let count = counted("count", query.count, NEXT_RUNS, NEXT_RUNS_MAX)?;
     let ctx = caller.context();
     let zone = app.service.schedules().get(&ctx, &name).await?.schedule.zone;
@@ -437,7 +437,7 @@ pub(crate) async fn next(
         Ok(NextRun { at, local: in_zone(at, &zone)?, viewer })
     };
     let runs = times.into_iter().map(run).collect::<Result<_, Problem>>()?;
-    Ok(Json(NextBody { zone, viewer_zone, runs }))
+    Ok(Json(NextRunsBody { zone, viewer_zone, runs }))
 }
 
 /// Which runs to list.

@@ -54,7 +54,7 @@ macro_rules! scenarios {
 }
 
 /// In this order: the last one looks at what all have left behind.
-const SCENARIOS: [Scenario; 22] = scenarios![
+const SCENARIOS: [Scenario; 23] = scenarios![
     using::a_link_logs_in_once,
     using::a_key_made_on_its_page_logs_in,
     using::a_job_is_submitted_from_the_form,
@@ -64,6 +64,7 @@ const SCENARIOS: [Scenario; 22] = scenarios![
     using::dead_letters_are_replayed_together,
     using::a_group_of_failures_is_retried,
     using::a_handler_is_paused_and_resumed,
+    using::a_schedule_is_added_run_paused_and_removed,
     using::a_filter_stands_in_the_address_and_back_takes_it_away,
     using::the_keyboard_is_enough,
     using::a_list_waits_while_somebody_is_at_it,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use windlass::activity::Addition;
-use windlass::{Priority, RetryPolicy, SecurityContext, Status, SubmitOptions, Sums, TenantId};
+use windlass::{
+    Missed, Overlap, Payload, Priority, RetryPolicy, Schedule, SecurityContext, Status, SubmitOptions, Sums, TenantId,
+};
 use windlass_testkit::servers::screenshots_dir;
 
 use crate::Stage;
@@ -33,6 +35,9 @@ pub(crate) async fn every_page_fits_in_light_dark_and_phone_width(stage: &Stage)
         ("failures", "/failures"),
         ("dead-letters", "/dead"),
         ("bulk", "/bulk?q=handler%3Amail.send%20status%3Adead_lettered&scope=filter&action=replay"),
+        ("schedules", "/schedules"),
+        ("schedule", "/schedules/nightly-report"),
+        ("schedule-edit", "/schedules/nightly-report/edit"),
         ("handlers", "/handlers"),
         ("tenants", "/tenants"),
         ("nodes", "/nodes"),
@@ -105,10 +110,33 @@ async fn past(stage: &Stage) {
     }
 }
 
+/// Schedules of every kind: often, seldom, paused, with runs.
+async fn schedules(stage: &Stage) {
+    let (service, ctx) = (&stage.site.service, SecurityContext::system());
+    let input = || Payload::check("input", r#"{"image":"cover"}"#, 100).expect("JSON");
+    let schedule = |name: &str, cron: &str| Schedule::cron(name, cron).starts_named("images.resize", input());
+    let all = [
+        schedule("nightly-report", "30 2 * * *").zone("Europe/Berlin").missed(Missed::Once).overlap(Overlap::Skip),
+        schedule("stock-sync", "*/15 7-19 * * MON-FRI").zone("America/New_York").jitter(Duration::from_secs(30)),
+        schedule("heartbeat", "*/5 * * * *"),
+        schedule("month-end", "0 6 L * *").zone("Asia/Tokyo").tag("accounting"),
+        schedule("old-import", "@hourly"),
+    ];
+    for schedule in all {
+        service.schedules().put(&ctx, schedule).await.expect("a schedule");
+    }
+    service.schedules().pause(&ctx, "old-import").await.expect("it exists");
+    for _ in 0..3 {
+        let run = service.schedules().trigger(&ctx, "nightly-report").await.expect("a job");
+        stage.site.until_status(run.id, Status::Succeeded).await;
+    }
+}
+
 /// Jobs of every kind, as on a day with some trouble; answers one that runs and has come halfway.
 async fn busy_day(stage: &Stage) -> windlass::JobId {
     let site = &stage.site;
     past(stage).await;
+    schedules(stage).await;
     let mut letters = Vec::new();
     for number in 0..40u32 {
         let options = SubmitOptions::new().tag("import").correlation_id(format!("order-{}", 7_000 + number));

@@ -53,6 +53,48 @@ pub(crate) async fn a_key_made_on_its_page_logs_in(stage: &Stage) {
     expect_refusals(stage).await;
 }
 
+/// TIM-2, API-5: a schedule is added by the form, reached by the keyboard, run now, paused, changed and removed.
+pub(crate) async fn a_schedule_is_added_run_paused_and_removed(stage: &Stage) {
+    let Stage { browser, site, .. } = stage;
+    let form = "form[action$='/schedules']";
+    browser.goto(&site.at("/")).await;
+    browser.press("gc").await;
+    browser.arrive("/schedules").await;
+    browser.fill("#schedule-name", "by the form").await;
+    browser.fill(&format!("{form} input[name=cron]"), "0 0 30 2 *").await;
+    browser.fill("#schedule-handler", "images.resize").await;
+    browser.click(&format!("{form} .buttons button")).await;
+    browser.until_text("[role=alert]", "never fires").await;
+    assert_eq!(browser.value("document.querySelector('#schedule-name').value").await, json!("by the form"));
+    browser.fill(&format!("{form} input[name=cron]"), "30 2 * * *").await;
+    browser.fill(&format!("{form} input[name=zone]"), "Europe/Berlin").await;
+    browser.fill("#schedule-input", r#"{"image": "cat"}"#).await;
+    browser.click(&format!("{form} .buttons button")).await;
+    browser.until_text("h1", "by the form").await;
+    browser.until("the week", "document.querySelectorAll('#schedule-week svg.strip').length === 7").await;
+    browser.until("a run", "document.querySelectorAll('#schedule-week .strip-run').length >= 6").await;
+
+    browser.click_and_confirm("form[action$='/trigger'] button").await;
+    browser.until_text("#job-head", "succeeded").await;
+    browser.goto(&site.at("/schedules/by%20the%20form")).await;
+    browser.until_text("#schedule-runs", "images.resize").await;
+    browser.click_and_confirm("form[action$='/pause'] button").await;
+    browser.until_text(".job-title", "paused").await;
+    assert!(site.service.schedules().get(&context(), "by the form").await.expect("it is there").paused);
+    browser.click("a[href$='/edit']").await;
+    browser.until("the input", "document.querySelector('#schedule-input')?.value.includes('cat')").await;
+    browser.choose(&format!("{form} select[name=overlap]"), "skip").await;
+    browser.click(&format!("{form} .buttons button")).await;
+    browser.until_text(".facts", "skip").await;
+    browser.click_and_confirm("form[action$='/resume'] button").await;
+    browser.until("resumed", "!document.querySelector('.job-title').textContent.includes('paused')").await;
+    browser.click_and_confirm("form[action$='/remove'] button").await;
+    browser.arrive("/schedules").await;
+    let gone = site.service.schedules().get(&context(), "by the form").await.expect_err("it is gone");
+    assert_eq!(gone.code(), "schedule_not_found");
+    expect_refusals(stage).await;
+}
+
 /// The first job is submitted from the page, and its page opens.
 pub(crate) async fn a_job_is_submitted_from_the_form(stage: &Stage) {
     let Stage { browser, site, .. } = stage;

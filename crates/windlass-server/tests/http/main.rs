@@ -75,6 +75,8 @@ on_every_store! {
     schedules::a_bad_schedule_is_refused_by_its_field,
     schedules::schedules_belong_to_their_tenant,
     schedules::the_input_of_a_schedule_needs_its_right,
+    schedules::schedules_are_managed_on_pages_without_a_script,
+    schedules::what_schedules_fire_is_counted,
     acting::costs_and_logs_are_kept_with_a_job,
     metrics::metrics_are_exactly_those_documented,
     pages::a_tab_leads_to_as_many_jobs_as_it_shows,

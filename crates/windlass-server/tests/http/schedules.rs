@@ -228,3 +228,76 @@ pub(crate) async fn the_input_of_a_schedule_needs_its_right(rig: &Rig) {
     }
     assert_eq!(rig.get("/schedules/quiet/input").await.body["input"], json!({ "secret": 4711 }));
 }
+
+/// API-5: every form of the pages works without a script, asks before it acts, and shows again what was wrong.
+pub(crate) async fn schedules_are_managed_on_pages_without_a_script(rig: &Rig) {
+    let send = async |path: &str, body: &str| {
+        let form = rig.client.post(format!("{}{path}", rig.url)).bearer_auth(&rig.key);
+        let form = form.header("content-type", "application/x-www-form-urlencoded").body(body.to_owned());
+        let answer = form.send().await.expect("an answer");
+        let to = answer.headers().get("location").map(|to| to.to_str().expect("text").to_owned());
+        (answer.status().as_u16(), to.unwrap_or_default(), answer.text().await.expect("a page"))
+    };
+    let page = async |path: &str| crate::pages::page(rig, &rig.key, path).await;
+    assert!(page("/schedules").await.contains("No schedules"));
+    let bad = "version=0&name=a%2Fb&cron=0+0+30+2+*&handler=echo&input=%7B%22n%22%3A1%7D";
+    let (status, _, again) = send("/schedules", bad).await;
+    assert_eq!(status, 422);
+    assert!(
+        again.contains("never fires") && again.contains("0 0 30 2 *") && again.contains("{&quot;n&quot;:1}"),
+        "{again}"
+    );
+    let good = bad.replace("0+0+30+2+*", "0+3+*+*+*&zone=Europe/Berlin&missed=all&missed_all=7&jitter=30s&tags=x,+y");
+    let (status, to, _) = send("/schedules", &good).await;
+    assert_eq!((status, to.as_str()), (303, "/schedules/a%2Fb?did=schedule_added"));
+    assert_eq!(send("/schedules", &good).await.0, 409, "it exists");
+    let one = page("/schedules/a%2Fb").await;
+    assert!(one.contains("Europe/Berlin") && one.matches("<svg class=\"strip\"").count() == 7, "{one}");
+    let edit = page("/schedules/a%2Fb/edit").await;
+    assert!(
+        edit.contains("value=\"30s\"") && edit.contains("value=\"7\"") && edit.contains("&quot;n&quot;: 1"),
+        "{edit}"
+    );
+    let change = good.replace("version=0", "version=1").replace("0+3+*", "0+4+*");
+    assert_eq!(send("/schedules", &change).await.0, 303);
+    assert_eq!(send("/schedules", &change).await.0, 409, "the version is another one now");
+    assert_eq!(rig.get("/schedules/a%2Fb/input").await.body["input"], json!({ "n": 1 }));
+    let (status, _, question) = send("/schedules/a%2Fb/pause", "").await;
+    assert!(status == 200 && question.contains("Do this now?"), "{question}");
+    assert_eq!(rig.get("/schedules/a%2Fb").await.body["paused"], false, "not before it is confirmed");
+    assert_eq!(send("/schedules/a%2Fb/pause", "confirmed=1").await.0, 303);
+    assert!(page("/schedules").await.contains("paused"));
+    assert_eq!(send("/schedules/a%2Fb/resume", "confirmed=1").await.0, 303);
+    let (status, to, _) = send("/schedules/a%2Fb/trigger", "confirmed=1").await;
+    assert!(status == 303 && to.starts_with("/jobs/"), "{to}");
+    let run = to.trim_start_matches("/jobs/").split('?').next().expect("an id");
+    assert!(page("/schedules/a%2Fb").await.contains(run), "the run is linked");
+    assert_eq!(rig.get("/jobs?filter=schedule:a/b").await.body["jobs"][0]["id"], run);
+    assert_eq!(send("/schedules/a%2Fb/remove", "confirmed=1").await.0, 303);
+    assert!(page("/schedules").await.contains("No schedules"));
+    let reader = rig.new_key(TENANT, Rig::rights(&[Right::Read])).await;
+    let shown = crate::pages::page(rig, &reader, "/schedules").await;
+    assert!(!shown.contains("Add a schedule"), "{shown}");
+}
+
+/// API-6, TIM-2: what schedules fire is counted, with how late it was.
+pub(crate) async fn what_schedules_fire_is_counted(rig: &Rig) {
+    assert_eq!(put(rig, "beat", json!({ "cron": "* * * * * *", "handler": "echo" })).await.status, 201);
+    let value = async |name: &str| {
+        let request = rig.client.get(format!("{}/metrics", rig.url)).bearer_auth(&rig.operator);
+        let text = request.send().await.expect("an answer").text().await.expect("text");
+        let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).expect(name).to_owned();
+        line.split(' ').nth(1).expect("a value").parse::<f64>().expect("a number")
+    };
+    let fired = async {
+        while value("cron_fired_total").await < 1.0 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(crate::rig::SOON, fired).await.expect("it fires");
+    assert!(value("cron_late_seconds_count").await >= 1.0);
+    assert_eq!(value("cron_missed_total").await, 0.0);
+    let runs = rig.get("/schedules/beat/runs").await.body;
+    assert!(runs["jobs"][0]["spec"]["nominal_at"].is_string(), "{runs}");
+    assert!(rig.get("/schedules/beat").await.body["last_at"].is_string());
+}

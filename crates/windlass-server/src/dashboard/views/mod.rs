@@ -12,6 +12,7 @@ pub(crate) mod login;
 pub(crate) mod nodes;
 pub(crate) mod overview;
 pub(crate) mod problem;
+pub(crate) mod schedules;
 pub(crate) mod submit;
 pub(crate) mod table;
 pub(crate) mod tenants;

@@ -239,6 +239,74 @@ fn key(text: &str, revoked: bool) -> access::Key {
     }
 }
 
+fn scheduled(text: &str, paused: bool) -> schedules::Shown {
+    let owned = || text.to_owned();
+    schedules::Shown {
+        name: owned(),
+        cron: owned(),
+        zone: owned(),
+        handler: owned(),
+        missed: "once".to_owned(),
+        overlap: "queue",
+        jitter: Duration::from_secs(30),
+        queue: Some(owned()),
+        priority: None,
+        tags: vec![owned()],
+        timeout: Some(Duration::from_secs(5)),
+        defined_by: Some(owned()),
+        version: 3,
+        paused,
+        next_at: Some(NOW + Duration::from_secs(60)),
+        last_at: Some(NOW),
+        created_at: NOW,
+        changed_at: NOW,
+    }
+}
+
+fn schedule_list(text: &str, paused: bool) -> schedules::Schedules {
+    let calendar = windlass_core::Calendar::new("*/30 * * * *", "UTC", NOW).expect("it fires");
+    let mut day = super::super::strip::next_day(&calendar, NOW);
+    day.label = text.to_owned();
+    schedules::Schedules {
+        schedules: vec![(scheduled(text, paused), Some(day)), (scheduled(text, !paused), None)],
+        next: Some(text.to_owned()),
+        is_later: true,
+        form: schedule_form(text),
+    }
+}
+
+fn schedule_page(text: &str, run: JobRecord) -> schedules::Schedule {
+    let calendar = windlass_core::Calendar::new("@daily", "UTC", NOW).expect("it fires");
+    schedules::Schedule {
+        schedule: scheduled(text, true),
+        days: super::super::strip::week(&calendar, "UTC", NOW),
+        next: vec![NOW + Duration::from_secs(60)],
+        runs: vec![run],
+    }
+}
+
+fn schedule_form(text: &str) -> schedules::Form {
+    let owned = || text.to_owned();
+    schedules::Form {
+        name: owned(),
+        cron: owned(),
+        zone: owned(),
+        handler: owned(),
+        input: Some(owned()),
+        missed: owned(),
+        missed_all: owned(),
+        overlap: owned(),
+        jitter: owned(),
+        queue: owned(),
+        priority: owned(),
+        tags: owned(),
+        timeout: owned(),
+        version: 0,
+        problem: Some(owned()),
+        handlers: vec![owned()],
+    }
+}
+
 fn hook(text: &str) -> access::Hook {
     access::Hook {
         id: text.into(),
@@ -443,6 +511,9 @@ fn every_page(shell: &Shell, text: &str) -> Vec<(&'static str, Markup)> {
                 },
             ),
         ),
+        ("schedules", schedules::list(shell, &schedule_list(text, !shell.viewer.may.operate))),
+        ("schedule", schedules::one(shell, &schedule_page(text, record(Status::Succeeded, text)))),
+        ("schedule form", schedules::form(shell, &schedule_form(text))),
         ("submit", submit::page(shell, &form)),
         ("login", login::page(shell, &login::Login { problem: Some(owned()), is_local: true })),
         ("edit", job::change(shell, &change(false, Some(pretty.clone())))),
@@ -509,7 +580,8 @@ fn without_rights_no_page_offers_an_action() {
         let actions = forms.iter().filter_map(|form| form.split("action=\"").nth(1)?.split('"').next());
         let own = ["/ops/theme", "/ops/tenant", "/ops/logout", "/ops/login"];
         // These pages are reached only by who may, and their routes refuse everyone else.
-        let guarded = ["keys", "webhooks", "submit", "edit", "clone", "confirm", "bulk", "bulk, chosen"];
+        let guarded =
+            ["keys", "webhooks", "schedule form", "submit", "edit", "clone", "confirm", "bulk", "bulk, chosen"];
         let offered: Vec<&str> = actions.filter(|action| !own.contains(action)).collect();
         assert!(guarded.contains(&name) || offered.is_empty(), "{name} offers {offered:?}");
     }
