@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use windlass::store::PauseTarget;
 use windlass::{
-    BatchId, BulkOptions, JobId, OperatorRight, Priority, Quota, Rights, Scope, Signature, Start, Status, TenantId,
-    Timestamp,
+    BatchId, BulkOptions, JobId, Missed, OperatorRight, Overlap, Priority, Quota, Rights, Scope, Signature, Start,
+    Status, TenantId, Timestamp,
 };
 
 use crate::bench::Target;
@@ -142,6 +142,9 @@ pub(crate) enum Command {
     /// Show, replay and purge dead letters
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Show and change what starts jobs again and again
+    #[command(subcommand)]
+    Schedules(SchedulesCommand),
     Pause(PauseArgs),
     Resume(ResumeArgs),
     /// List the active pauses
@@ -719,6 +722,139 @@ pub(crate) struct ApiKeyCreateArgs {
     /// When it expires: a time, or 90d for ninety days from now [default: never]
     #[arg(long, value_name = "WHEN", value_parser = expiry)]
     pub(crate) expires: Option<Start>,
+}
+
+/// What to do with schedules.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SchedulesCommand {
+    /// List schedules by name, with their next and last run
+    List {
+        /// Maximum number of schedules, 1 to 200
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit)]
+        limit: usize,
+        /// Only schedules after this name, for the next page
+        #[arg(long, value_name = "NAME")]
+        after: Option<String>,
+    },
+    /// Show one schedule
+    Show {
+        /// The name of the schedule
+        name: String,
+        /// Also show the input of its jobs
+        #[arg(long)]
+        input: bool,
+    },
+    Put(Box<ScheduleArgs>),
+    /// Remove a schedule; jobs that it has started stay
+    Remove {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Fire nothing until it is resumed
+    Pause {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Fire again from the next time on; times that passed meanwhile do not run
+    Resume {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Start a job of the schedule now, whether it is paused or not
+    Trigger {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Show when it fires next, in its own time zone and in yours
+    #[command(after_help = "Example:\n  windlass schedules next nightly --count 5 --zone America/New_York")]
+    Next {
+        /// The name of the schedule
+        name: String,
+        /// Number of runs, 1 to 1000
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = run_count)]
+        count: usize,
+        /// Your time zone, such as Europe/Berlin [default: this machine's]
+        #[arg(long, value_name = "ZONE")]
+        zone: Option<String>,
+    },
+    /// List the jobs that it has started, newest first
+    Runs {
+        /// The name of the schedule
+        name: String,
+        /// Maximum number of jobs, 1 to 200
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit)]
+        limit: usize,
+        /// Only jobs older than this one, for the next page
+        #[arg(long, value_name = "ID", value_parser = job_id)]
+        before: Option<JobId>,
+    },
+}
+
+/// Create a schedule, or change the one with this name
+///
+/// Options that are not given get their defaults; only an input that is not given stays as it was.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  windlass schedules put nightly '0 3 * * *' report.write '\"sales\"' --zone Europe/Berlin --missed once
+  windlass schedules put sync '*/30 * * * *' stock.sync --overlap skip --jitter 30s
+  windlass schedules put nightly @daily report.write --expect 3        only if nobody has changed it since version 3")]
+pub(crate) struct ScheduleArgs {
+    /// The name of the schedule
+    pub(crate) name: String,
+    /// Five fields (minute, hour, day, month, weekday), six with seconds first, or @hourly, @daily, @weekly, @monthly, @yearly
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) cron: String,
+    /// The handler that runs its jobs
+    pub(crate) handler: String,
+    /// The input of its jobs: JSON, @FILE to read a file, - to read stdin [default: as it was, or null]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) input: Option<String>,
+    /// Its time zone, such as Europe/Berlin
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub(crate) zone: String,
+    /// Times at which no node was there: skip, once (the latest) or all:N (the latest N)
+    #[arg(long, value_name = "POLICY", default_value = "skip", value_parser = missed)]
+    pub(crate) missed: Missed,
+    /// While an earlier job has not ended: allow, skip or queue
+    #[arg(long, value_name = "POLICY", default_value = "allow", value_parser = overlap)]
+    pub(crate) overlap: Overlap,
+    /// Start each job up to this long after its time, at most 1h
+    #[arg(long, value_name = "DURATION", value_parser = jitter, allow_hyphen_values = true)]
+    pub(crate) jitter: Option<Duration>,
+    /// The queue of its jobs
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<String>,
+    /// low, normal, high, critical, or a number; a higher number runs sooner
+    #[arg(long, value_name = "P", value_parser = priority, allow_hyphen_values = true)]
+    pub(crate) priority: Option<Priority>,
+    /// A label of its jobs; repeatable
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
+    /// How long an attempt may take; `none` or 0 means no limit
+    #[arg(long, value_name = "DURATION", value_parser = parse_timeout, allow_hyphen_values = true)]
+    pub(crate) timeout: Option<Duration>,
+    /// The version it must have, as `schedules show` prints it; 0 if it must not exist yet
+    // Not called `version`: that option prints the program's own.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) expect: Option<u64>,
+}
+
+fn missed(text: &str) -> Result<Missed, String> {
+    Missed::parse(text).ok_or_else(|| "expected skip, once or all:N".to_owned())
+}
+
+fn jitter(text: &str) -> Result<Duration, String> {
+    let max = windlass::flows::schedule::JITTER_MAX;
+    parse_duration(text).and_then(|jitter| if jitter <= max { Ok(jitter) } else { Err("at most 1h".to_owned()) })
+}
+
+fn overlap(text: &str) -> Result<Overlap, String> {
+    Overlap::parse(text).ok_or_else(|| "expected allow, skip or queue".to_owned())
+}
+
+fn run_count(text: &str) -> Result<usize, String> {
+    let max = windlass::flows::schedule::NEXT_RUNS_MAX;
+    text.parse().ok().filter(|n| (1..=max).contains(n)).ok_or_else(|| format!("expected a number from 1 to {max}"))
 }
 
 /// What to do with webhooks.

@@ -139,8 +139,10 @@ pub(crate) fn exit_code(code: &str) -> Exit {
     match code {
         "broken_pipe" => Exit::Ok,
         "usage" | "invalid_input" | "too_large" => Exit::Usage,
-        "not_found" | "job_not_found" | "handler_not_found" => Exit::NotFound,
-        "conflict" | "count_changed" | "already_finished" | "refused" | "lease_lost" => Exit::Conflict,
+        "not_found" | "job_not_found" | "handler_not_found" | "schedule_not_found" => Exit::NotFound,
+        "conflict" | "count_changed" | "already_finished" | "refused" | "lease_lost" | "schedule_changed" => {
+            Exit::Conflict
+        }
         "unauthorized" | "forbidden" | "sealed" => Exit::Unauthorised,
         "unavailable" | "key_unavailable" | "unknown_outcome" | "storage_full" | "job_timeout" | "timeout"
         | "backpressure" | "rate_limited" | "shut_down" | "quota_exceeded" => Exit::Unavailable,
@@ -232,6 +234,8 @@ mod tests {
             ("invalid_input", Exit::Usage),
             ("job_not_found", Exit::NotFound),
             ("already_finished", Exit::Conflict),
+            ("schedule_not_found", Exit::NotFound),
+            ("schedule_changed", Exit::Conflict),
             ("refused", Exit::Conflict),
             ("unauthorized", Exit::Unauthorised),
             ("forbidden", Exit::Unauthorised),

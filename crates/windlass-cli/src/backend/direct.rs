@@ -12,10 +12,11 @@ use tokio::sync::{Mutex, OnceCell};
 use windlass::store::{AuditEntry, AuditFilter, CancelReply, Counts, NodeRecord, Pause, PauseTarget, Store, Submitted};
 use windlass::{
     ApiKey, Bulk, BulkAction, BulkId, BulkOptions, BulkProgress, Edit, FailureGroup, HistoryEntry, JobFilter, JobId,
-    JobRecord, JobService, LogLine, NewApiKey, OperatorRight, Page, Payload, Preview, Quota, Scope, SecurityContext,
-    Status, SubmitOptions, TenantId, TenantUse, Timestamp, UsageRow, Webhook, Within, explain,
+    JobRecord, JobService, Keeping, LogLine, NewApiKey, OperatorRight, Page, Payload, Preview, Quota, Schedule, Scope,
+    SecurityContext, Status, SubmitOptions, TenantId, TenantUse, Timestamp, UsageRow, Webhook, Within, explain,
 };
 
+use super::schedules::{NextRuns, SchedulePage, ScheduleView, next_runs};
 use super::{Answers, Backend, Backlog, Condition, ENDED_OVER, Ended, Event, Handler, Policy, View, Wanted, Why};
 use crate::args::Global;
 use crate::connect::{Place, caller, opener, start_service};
@@ -254,6 +255,56 @@ impl Backend for Direct {
     async fn failures(&self, filter: &JobFilter, limit: usize) -> Result<Vec<FailureGroup>> {
         let store = self.store().await?;
         Ok(opener(&self.global, &store)?.failures(&*store, self.scope(), filter, limit).await?)
+    }
+
+    async fn schedules(&self, after: Option<&str>, limit: usize) -> Result<SchedulePage> {
+        let service = self.service().await?;
+        // One more than the page has, to know whether another page follows.
+        let mut found = service.schedules().list(&caller(&self.global), after, limit + 1).await?;
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = found.last().filter(|_| more).map(|state| state.schedule.name.clone());
+        Ok(SchedulePage { schedules: found.into_iter().map(ScheduleView::from).collect(), next })
+    }
+
+    async fn schedule(&self, name: &str) -> Result<ScheduleView> {
+        Ok(self.service().await?.schedules().get(&caller(&self.global), name).await?.into())
+    }
+
+    async fn schedule_input(&self, name: &str) -> Result<Payload> {
+        Ok(self.service().await?.schedules().read_input(&caller(&self.global), name).await?.schedule.input)
+    }
+
+    async fn put_schedule(&self, schedule: Schedule, keeping: Keeping) -> Result<ScheduleView> {
+        Ok(self.service().await?.schedules().put_keeping(&caller(&self.global), schedule, keeping).await?.into())
+    }
+
+    async fn remove_schedule(&self, name: &str) -> Result {
+        Ok(self.service().await?.schedules().remove(&caller(&self.global), name).await?)
+    }
+
+    async fn pause_schedule(&self, name: &str, paused: bool) -> Result<ScheduleView> {
+        let (service, ctx) = (self.service().await?, caller(&self.global));
+        let state = match paused {
+            true => service.schedules().pause(&ctx, name).await?,
+            false => service.schedules().resume(&ctx, name).await?,
+        };
+        Ok(state.into())
+    }
+
+    async fn trigger_schedule(&self, name: &str) -> Result<Submitted> {
+        Ok(self.service().await?.schedules().trigger(&caller(&self.global), name).await?)
+    }
+
+    async fn next_runs(&self, name: &str, count: usize, zone: Option<&str>) -> Result<NextRuns> {
+        let (service, ctx) = (self.service().await?, caller(&self.global));
+        let state = service.schedules().get(&ctx, name).await?;
+        let times = service.schedules().next(&ctx, name, count).await?;
+        next_runs(state.schedule.zone, zone.map(ToOwned::to_owned), times)
+    }
+
+    async fn schedule_runs(&self, name: &str, page: Page) -> Result<Vec<JobRecord>> {
+        Ok(self.service().await?.schedules().runs(&caller(&self.global), name, page).await?)
     }
 
     async fn events(&self, wanted: Wanted) -> Result<Answers<Event>> {

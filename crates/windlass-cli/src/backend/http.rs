@@ -16,10 +16,11 @@ use windlass::store::{
 };
 use windlass::{
     ApiKey, BulkAction, BulkId, BulkOptions, BulkProgress, Edit, FailureGroup, HistoryEntry, JobFilter, JobId,
-    JobRecord, LogLine, NewApiKey, Page, Payload, Preview, Progress, Quota, Start, Status, SubmitOptions, TenantId,
-    TenantUse, Timestamp, UsageRow, Webhook,
+    JobRecord, Keeping, LogLine, NewApiKey, Page, Payload, Preview, Progress, Quota, Schedule, Start, Status,
+    SubmitOptions, TenantId, TenantUse, Timestamp, UsageRow, Webhook,
 };
 
+use super::schedules::{NextRuns, SchedulePage, ScheduleView, schedule_json};
 use super::sse::{Frame, Frames};
 use super::{Answers, Backend, Backlog, Condition, ENDED_OVER, Ended, Event, Handler, Policy, View, Wanted, Why};
 use crate::args::Global;
@@ -277,6 +278,11 @@ struct Jobs {
 }
 
 #[derive(Deserialize)]
+struct Input {
+    input: Payload,
+}
+
+#[derive(Deserialize)]
 struct Id {
     id: JobId,
 }
@@ -357,11 +363,7 @@ impl Backend for Http {
     }
 
     async fn input(&self, id: JobId) -> Result<Payload> {
-        #[derive(Deserialize)]
-        struct Answer {
-            input: Payload,
-        }
-        Ok(self.get::<Answer>(&["jobs", &id.to_string(), "input"]).await?.input)
+        Ok(self.get::<Input>(&["jobs", &id.to_string(), "input"]).await?.input)
     }
 
     async fn history(&self, id: JobId) -> Result<Vec<HistoryEntry>> {
@@ -499,6 +501,49 @@ impl Backend for Http {
         }
         let query = [("filter", filter.to_string()), ("limit", limit.to_string())];
         Ok(self.answer::<Answer>(self.ask(Method::GET, &["failures"]).await?.query(&query)).await?.groups)
+    }
+
+    async fn schedules(&self, after: Option<&str>, limit: usize) -> Result<SchedulePage> {
+        let mut query = vec![("limit", limit.to_string())];
+        query.extend(after.map(|name| ("after", name.to_owned())));
+        self.answer(self.ask(Method::GET, &["schedules"]).await?.query(&query)).await
+    }
+
+    async fn schedule(&self, name: &str) -> Result<ScheduleView> {
+        self.get(&["schedules", name]).await
+    }
+
+    async fn schedule_input(&self, name: &str) -> Result<Payload> {
+        Ok(self.get::<Input>(&["schedules", name, "input"]).await?.input)
+    }
+
+    async fn put_schedule(&self, schedule: Schedule, keeping: Keeping) -> Result<ScheduleView> {
+        let body = schedule_json(&schedule, keeping)?;
+        self.answer(self.ask(Method::PUT, &["schedules", &schedule.name]).await?.json(&body)).await
+    }
+
+    async fn remove_schedule(&self, name: &str) -> Result {
+        self.delete(&["schedules", name]).await
+    }
+
+    async fn pause_schedule(&self, name: &str, paused: bool) -> Result<ScheduleView> {
+        self.post(&["schedules", name, if paused { "pause" } else { "resume" }], &json!({})).await
+    }
+
+    async fn trigger_schedule(&self, name: &str) -> Result<Submitted> {
+        self.post(&["schedules", name, "trigger"], &json!({})).await
+    }
+
+    async fn next_runs(&self, name: &str, count: usize, zone: Option<&str>) -> Result<NextRuns> {
+        let mut query = vec![("count", count.to_string())];
+        query.extend(zone.map(|zone| ("zone", zone.to_owned())));
+        self.answer(self.ask(Method::GET, &["schedules", name, "next"]).await?.query(&query)).await
+    }
+
+    async fn schedule_runs(&self, name: &str, page: Page) -> Result<Vec<JobRecord>> {
+        let mut query = vec![("limit", page.limit.to_string())];
+        query.extend(page.before.map(|id| ("before", id.to_string())));
+        Ok(self.answer::<Jobs>(self.ask(Method::GET, &["schedules", name, "runs"]).await?.query(&query)).await?.jobs)
     }
 
     async fn events(&self, wanted: Wanted) -> Result<Answers<Event>> {

@@ -3,6 +3,7 @@
 
 mod direct;
 mod http;
+mod schedules;
 mod shapes;
 mod sse;
 
@@ -15,8 +16,8 @@ use serde_json::value::RawValue;
 use windlass::store::{AuditEntry, AuditFilter, CancelReply, Counts, NodeRecord, Pause, PauseTarget, Submitted};
 use windlass::{
     ApiKey, BulkAction, BulkId, BulkOptions, BulkProgress, Edit, FailureGroup, HistoryEntry, JobFilter, JobId,
-    JobRecord, LogLine, NewApiKey, Page, Payload, Preview, Quota, Status, SubmitOptions, TenantId, TenantUse,
-    Timestamp, UsageRow, Webhook,
+    JobRecord, Keeping, LogLine, NewApiKey, Page, Payload, Preview, Quota, Schedule, Status, SubmitOptions, TenantId,
+    TenantUse, Timestamp, UsageRow, Webhook,
 };
 
 use crate::args::Global;
@@ -25,6 +26,7 @@ use crate::connect::Place;
 use crate::error::{CliError, Result};
 
 pub(crate) use http::read_url;
+pub(crate) use schedules::{NextRuns, SchedulePage, ScheduleView};
 pub(crate) use shapes::{Backlog, Condition, ENDED_OVER, Ended, Event, Handler, Loop, Policy, View, Wanted, Why};
 pub(crate) use sse::Frames;
 
@@ -118,6 +120,35 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Failures grouped by what went wrong.
     async fn failures(&self, filter: &JobFilter, limit: usize) -> Result<Vec<FailureGroup>>;
+
+    // ---- schedules
+
+    /// Schedules by name, after the one named `after`.
+    async fn schedules(&self, after: Option<&str>, limit: usize) -> Result<SchedulePage>;
+
+    /// One schedule.
+    async fn schedule(&self, name: &str) -> Result<ScheduleView>;
+
+    /// The input of its jobs.
+    async fn schedule_input(&self, name: &str) -> Result<Payload>;
+
+    /// Creates a schedule or changes it, but for what is kept.
+    async fn put_schedule(&self, schedule: Schedule, keeping: Keeping) -> Result<ScheduleView>;
+
+    /// Removes a schedule.
+    async fn remove_schedule(&self, name: &str) -> Result;
+
+    /// Pauses a schedule or resumes it.
+    async fn pause_schedule(&self, name: &str, paused: bool) -> Result<ScheduleView>;
+
+    /// Starts a job of a schedule now.
+    async fn trigger_schedule(&self, name: &str) -> Result<Submitted>;
+
+    /// The next times at which it fires, in its zone and in the viewer's.
+    async fn next_runs(&self, name: &str, count: usize, zone: Option<&str>) -> Result<NextRuns>;
+
+    /// The jobs that it has started, newest first.
+    async fn schedule_runs(&self, name: &str, page: Page) -> Result<Vec<JobRecord>>;
 
     // ---- the whole
 

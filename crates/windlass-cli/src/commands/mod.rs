@@ -14,6 +14,7 @@ mod man;
 mod many;
 mod profiles;
 mod quota;
+mod schedules;
 mod schema;
 mod steer;
 mod submit;
@@ -144,6 +145,7 @@ async fn on_backend(global: &Global, shared: &Arc<dyn Backend>, command: Command
         Command::Edit(args) => edit::edit(backend, &args, out).await,
         Command::Clone(args) => edit::clone(backend, &args, out).await,
         Command::Failures(command) => failures::run(global, backend, command, out).await,
+        Command::Schedules(command) => schedules::run(global, backend, command, out).await,
         Command::Dead(command) => dead::run(global, backend, command, out).await,
         Command::Pause(args) => steer::pause(backend, &args, out).await,
         Command::Resume(args) => steer::resume(backend, &args, out).await,

@@ -13,6 +13,7 @@ mod many;
 mod postgres;
 mod profiles;
 mod quotas;
+mod schedules;
 mod server;
 mod system;
 mod up;

@@ -71,6 +71,7 @@ fn scenario(windlass: &Windlass) -> Vec<(String, i32, Value)> {
     assert_eq!(step(&["webhook", "list"])["webhooks"][0]["paused"], false);
     step(&["webhook", "resume", "12345"]);
     step(&["webhook", "remove", &hook]);
+    schedules(&mut step, &mut names);
     step(&["audit", "--limit", "200"]);
     let clone = step(&["clone", &second]);
     names.insert(clone["id"].as_str().expect("an id").to_owned(), "CLONE");
@@ -79,6 +80,38 @@ fn scenario(windlass: &Windlass) -> Vec<(String, i32, Value)> {
         names.iter().for_each(|(id, name)| *args = args.replace(id, name));
     }
     steps
+}
+
+/// The part of it that is about schedules (TIM-2).
+fn schedules(step: &mut impl FnMut(&[&str]) -> Value, names: &mut BTreeMap<String, &'static str>) {
+    let put = ["schedules", "put", "nightly", "0 0 1 1 *", "email.send"];
+    let options =
+        ["--zone", "Europe/Berlin", "--missed", "all:5", "--overlap", "skip", "--jitter", "30s", "--tag", "a"];
+    step(&[&put[..], &[r#"{"to":"ann"}"#], &options[..], &["--expect", "0"]].concat());
+    step(&[&put[..], &["--expect", "0"]].concat());
+    step(&[&put[..], &["--expect", "1", "--queue", "reports", "--priority", "high", "--timeout", "5m"]].concat());
+    step(&["schedules", "put", "a/b c", "@daily", "email.send"]);
+    step(&["schedules", "put", "bad", "0 0 30 2 *", "email.send"]);
+    step(&["schedules", "put", "bad", "@daily", "email.send", "--zone", "Mars/Olympus"]);
+    step(&["schedules", "put", "bad", "@daily", "email.send", "--missed", "all:101"]);
+    step(&["schedules", "put", "bad", "@daily", "email.send", "--jitter", "2h"]);
+    step(&["schedules", "put", &"n".repeat(56), "@daily", "email.send"]);
+    step(&["schedules", "list", "--limit", "1"]);
+    step(&["schedules", "list", "--after", "a/b c"]);
+    step(&["schedules", "show", "nightly", "--input"]);
+    step(&["schedules", "show", "a/b c"]);
+    step(&["schedules", "next", "nightly", "--count", "3", "--zone", "America/New_York"]);
+    step(&["schedules", "next", "nightly", "--zone", "Mars/Olympus"]);
+    step(&["schedules", "pause", "nightly"]);
+    let started = step(&["schedules", "trigger", "a/b c"]);
+    names.insert(started["id"].as_str().expect("an id").to_owned(), "TRIGGERED");
+    step(&["schedules", "runs", "a/b c"]);
+    step(&["schedules", "runs", "nightly"]);
+    step(&["schedules", "resume", "nightly"]);
+    step(&["schedules", "remove", "nightly"]);
+    for act in ["remove", "pause", "resume", "trigger", "next", "runs", "show"] {
+        step(&["schedules", act, "nightly"]);
+    }
 }
 
 /// Replaces ids by their names, and times and what else is new every time by a word.
