@@ -21,7 +21,7 @@ PYTHON = HERE / "python" / "src" / "windlass_client" / "schema.py"
 NOTE = "Made by clients/generate.py from the server's OpenAPI document. Do not edit."
 # What the server calls its types where a caller would say it otherwise. `Body` at the end of a name is left out too,
 # where no other type has the name without it.
-NAMES = {"ErrorBody": "JobError", "StatusName": "Status"}
+NAMES = {"ErrorBody": "JobError", "OverlapName": "Overlap", "StatusName": "Status"}
 # Long enough for a sentence, short enough for every editor.
 WIDTH = 110
 

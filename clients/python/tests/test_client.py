@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 import unittest
 
 from windlass_client import AsyncClient, JobFailed, Problem, ProgressEvent, StatusEvent, Unreachable, WaitTimeout
@@ -123,6 +124,31 @@ class Jobs(unittest.TestCase):
             with self.subTest(code=code), self.assertRaises(Problem) as refused:
                 call()
             self.assertEqual((refused.exception.status, refused.exception.code), (status, code))
+
+    def test_a_schedule_is_put_previewed_triggered_and_removed(self):
+        jobs = client()
+        name = f"python / {time.time_ns()}"
+        content = {"cron": "30 2 * * *", "zone": "Europe/Berlin", "handler": "demo.thumbnail", "input": PICTURE}
+        made = jobs.put_schedule(name, {**content, "missed": {"all": 5}, "version": 0})
+        self.assertEqual((made["version"], made["missed"], made["paused"]), (1, {"all": 5}, False))
+        for wrong, status, code in [({"version": 0}, 409, "schedule_changed"), ({"cron": "x"}, 422, "invalid_input")]:
+            with self.assertRaises(Problem) as raised:
+                jobs.put_schedule(name, {**content, **wrong})
+            self.assertEqual((raised.exception.status, raised.exception.code), (status, code))
+        next_runs = jobs.next_runs(name, count=3, zone="Asia/Kathmandu")
+        self.assertEqual((next_runs["zone"], len(next_runs["runs"])), ("Europe/Berlin", 3))
+        self.assertTrue(next_runs["runs"][0]["viewer"].endswith("+05:45"))
+        self.assertTrue(jobs.pause_schedule(name)["paused"])
+        id = jobs.trigger_schedule(name)["id"]
+        self.assertEqual(jobs.wait(id, timeout=20), "cat-10.webp")
+        self.assertEqual(jobs.schedule_runs(name)["jobs"][0]["id"], id)
+        self.assertFalse(jobs.resume_schedule(name)["paused"])
+        self.assertEqual(jobs.schedule(name)["version"], 3)
+        self.assertIn(name, [schedule["name"] for schedule in jobs.schedules(limit=1)])
+        jobs.remove_schedule(name)
+        with self.assertRaises(Problem) as raised:
+            jobs.schedule(name)
+        self.assertEqual(raised.exception.code, "schedule_not_found")
 
     def test_a_server_that_is_not_there_is_unreachable(self):
         from windlass_client import Client

@@ -9,9 +9,13 @@ import type {
   JobError,
   JobPage,
   Logs,
+  NewSchedule,
+  NextRuns,
   Options,
   Progress,
   Result,
+  Schedule,
+  Schedules,
   Status,
   StatusEvent,
   Submitted,
@@ -197,6 +201,57 @@ export class Windlass {
     return (await this.request<{ id: string }>("POST", job(id, "/retry"))).id;
   }
 
+  /** Yields all schedules by name; fetches the pages as needed. */
+  async *schedules(query: { after?: string; limit?: number } = {}): AsyncGenerator<Schedule> {
+    let after = query.after;
+    for (;;) {
+      const page = await this.request<Schedules>("GET", "/schedules", { query: { ...query, after } });
+      yield* page.schedules;
+      if (page.next == null) return;
+      after = page.next;
+    }
+  }
+
+  /** Returns a schedule without the input of its jobs. */
+  async schedule(name: string): Promise<Schedule> {
+    return this.request("GET", schedule(name));
+  }
+
+  /** Creates a schedule, or changes the one with this name; with `version`, only if it still has that version. */
+  async putSchedule(name: string, content: NewSchedule): Promise<Schedule> {
+    return this.request("PUT", schedule(name), { body: content });
+  }
+
+  /** Removes a schedule. Jobs that it has started stay. */
+  async removeSchedule(name: string): Promise<void> {
+    await this.request("DELETE", schedule(name));
+  }
+
+  /** Pauses a schedule: once this has returned, it fires nothing. */
+  async pauseSchedule(name: string): Promise<Schedule> {
+    return this.request("POST", schedule(name, "/pause"), { repeatable: true });
+  }
+
+  /** Lets a paused schedule fire again, from its next time on. */
+  async resumeSchedule(name: string): Promise<Schedule> {
+    return this.request("POST", schedule(name, "/resume"), { repeatable: true });
+  }
+
+  /** Starts a job of a schedule now, whether it is paused or not. */
+  async triggerSchedule(name: string): Promise<Submitted> {
+    return this.request("POST", schedule(name, "/trigger"));
+  }
+
+  /** Returns the next times of a schedule: in UTC, in its zone and in the viewer's `zone`. */
+  async nextRuns(name: string, query: { count?: number; zone?: string } = {}): Promise<NextRuns> {
+    return this.request("GET", schedule(name, "/next"), { query });
+  }
+
+  /** Returns one page of the jobs that a schedule has started, newest first. */
+  async scheduleRuns(name: string, query: { limit?: number; before?: string } = {}): Promise<JobPage> {
+    return this.request("GET", schedule(name, "/runs"), { query });
+  }
+
   /**
    * Waits for a job and returns its output. Throws `JobFailed` if it ends without success, and `WaitTimeout` if it takes
    * longer; the job itself continues.
@@ -343,6 +398,10 @@ export class Windlass {
 
 function job(id: string, rest = ""): string {
   return `/jobs/${encodeURIComponent(id)}${rest}`;
+}
+
+function schedule(name: string, rest = ""): string {
+  return `/schedules/${encodeURIComponent(name)}${rest}`;
 }
 
 /** The query of a URL; omits undefined, joins arrays with commas. */

@@ -395,6 +395,12 @@ export interface Me {
   user: string;
 }
 
+/** What becomes of times at which no node was there to fire. */
+export type Missed = string | {
+  /** At most this many, from 1 to 100. */
+  all: number;
+};
+
 /** Many jobs of one handler to submit. */
 export interface NewBatch {
   /** The handler that runs them. */
@@ -493,12 +499,64 @@ export interface NewPriority {
   priority: Priority;
 }
 
+/**
+ * What a schedule does. Omitted fields get their defaults; only an omitted `input` or `headers` stays as it
+ * was.
+ */
+export interface NewSchedule {
+  /** Five or six fields, or a nickname such as `@daily`. */
+  cron: string;
+  /** The handler that runs its jobs. */
+  handler: string;
+  /** Headers that are stored with its jobs. Omitted: as they were. */
+  headers?: Record<string, string> | null;
+  /** The input of its jobs: any JSON. Omitted: as it was, or `null` for a new schedule. */
+  input?: unknown;
+  /** Each job starts up to this long after its nominal time, at most an hour. */
+  jitter_ms?: number | null;
+  missed?: Missed | null;
+  overlap?: Overlap | null;
+  priority?: Priority | null;
+  /** The queue of its jobs [default: the handler's own]. */
+  queue?: string | null;
+  /** How long ended jobs are stored. */
+  retention_ms?: number | null;
+  retry?: Retry | null;
+  /** The labels of its jobs, besides `schedule:NAME`. */
+  tags?: string[];
+  /** The time limit of each attempt; 0 means no limit. */
+  timeout_ms?: number | null;
+  /** The version that the schedule must have, or 0 if it must not exist. Omitted: whatever it has. */
+  version?: number | null;
+  /** The IANA name of its time zone [default: UTC]. */
+  zone?: string | null;
+}
+
 /** When a job starts: give one of the two. */
 export interface NewStart {
   /** After this delay. */
   delay_ms?: number | null;
   /** At this time. */
   run_at?: string | null;
+}
+
+/** One time at which a schedule fires. */
+export interface NextRun {
+  at: string;
+  /** The same time by the clocks of the schedule's zone. */
+  local: string;
+  /** The same time by the clocks of the viewer's zone. */
+  viewer?: string | null;
+}
+
+/** The next runs of a schedule. */
+export interface NextRuns {
+  /** The soonest first, also while the schedule is paused. */
+  runs: NextRun[];
+  /** The viewer's zone, if one was given. */
+  viewer_zone?: string | null;
+  /** The schedule's zone. */
+  zone: string;
 }
 
 /** A registered process. */
@@ -559,6 +617,9 @@ export interface Options {
   timeout_ms?: number | null;
   unique?: Unique | null;
 }
+
+/** What happens while an earlier job has not ended. */
+export type Overlap = "allow" | "skip" | "queue";
 
 /** An active pause. */
 export interface Pause {
@@ -740,6 +801,50 @@ export interface RetryGroup {
   confirm: number;
   /** Maximum rate in jobs per second. */
   per_second?: number | null;
+}
+
+/** A schedule, without the input of its jobs. */
+export interface Schedule {
+  changed_at: string;
+  created_at: string;
+  /** Five or six fields, or a nickname such as `@daily`. */
+  cron: string;
+  /** The service whose code defines it; its next start undoes changes made here. */
+  defined_by?: string | null;
+  /** The handler that runs its jobs. */
+  handler: string;
+  /** Each job starts up to this long after its nominal time. */
+  jitter_ms: number;
+  /** The last nominal time that it fired. */
+  last_at?: string | null;
+  missed: Missed;
+  name: string;
+  /** Its next nominal time; absent while it is paused. */
+  next_at?: string | null;
+  /** While an earlier job has not ended: `allow` another beside it, `skip` this time, or `queue` behind it. */
+  overlap: Overlap;
+  /** Whether it fires nothing until it is resumed. */
+  paused: boolean;
+  priority?: number | null;
+  /** The queue of its jobs; the handler's own if absent. */
+  queue?: string | null;
+  retention_ms?: number | null;
+  retry?: Record<string, unknown> | null;
+  /** The labels of its jobs, besides `schedule:NAME`. */
+  tags: string[];
+  tenant: string;
+  timeout_ms?: number | null;
+  /** Grows with every change; send it with the next change to be refused if somebody else was faster. */
+  version: number;
+  /** The IANA name of its time zone. */
+  zone: string;
+}
+
+/** A page of schedules, by name. */
+export interface Schedules {
+  /** Pass it as `after` to get the next page; absent on the last page. */
+  next?: string | null;
+  schedules: Schedule[];
 }
 
 /** How a job's attempts are run; durations are milliseconds. */

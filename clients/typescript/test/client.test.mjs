@@ -155,6 +155,29 @@ test("a server that is away for a moment is asked again", async () => {
   assert.equal(calls, 3);
 });
 
+test("a schedule is put, previewed, triggered and removed", async () => {
+  const content = { cron: "30 2 * * *", zone: "Europe/Berlin", handler: "demo.thumbnail", input: PICTURE, missed: { all: 5 } };
+  const name = `typescript / ${Date.now()}`;
+  const made = await jobs.putSchedule(name, { ...content, version: 0 });
+  assert.deepEqual([made.version, made.missed, made.paused], [1, { all: 5 }, false]);
+  await assert.rejects(jobs.putSchedule(name, { ...content, version: 0 }), { status: 409, code: "schedule_changed" });
+  await assert.rejects(jobs.putSchedule(name, { ...content, cron: "0 0 30 2 *" }), { status: 422, code: "invalid_input" });
+  const next = await jobs.nextRuns(name, { count: 3, zone: "Asia/Kathmandu" });
+  assert.deepEqual([next.zone, next.viewer_zone, next.runs.length], ["Europe/Berlin", "Asia/Kathmandu", 3]);
+  assert.match(next.runs[0].local, /T0[23]:[03]0:00\+0[12]:00$/);
+  assert.ok((await jobs.pauseSchedule(name)).paused);
+  const { id } = await jobs.triggerSchedule(name);
+  assert.equal(await jobs.wait(id, { timeoutMs: 20_000 }), "cat-10.webp");
+  assert.equal((await jobs.scheduleRuns(name)).jobs[0].id, id);
+  assert.ok(!(await jobs.resumeSchedule(name)).paused);
+  assert.equal((await jobs.schedule(name)).version, 3);
+  const names = [];
+  for await (const schedule of jobs.schedules({ limit: 1 })) names.push(schedule.name);
+  assert.ok(names.includes(name), String(names));
+  await jobs.removeSchedule(name);
+  await assert.rejects(jobs.schedule(name), { status: 404, code: "schedule_not_found" });
+});
+
 test("a submit that may not be repeated is not", async () => {
   let calls = 0;
   const away = async () => {

@@ -59,6 +59,35 @@ class AsyncClient:
     async def retry(self, id: str) -> str:
         return await asyncio.to_thread(self._client.retry, id)
 
+    def schedules(self, after: Optional[str] = None, limit: Optional[int] = None) -> AsyncIterator[schema.Schedule]:
+        return _each(self._client.schedules(after, limit))
+
+    async def schedule(self, name: str) -> schema.Schedule:
+        return await asyncio.to_thread(self._client.schedule, name)
+
+    async def put_schedule(self, name: str, content: schema.NewSchedule) -> schema.Schedule:
+        return await asyncio.to_thread(self._client.put_schedule, name, content)
+
+    async def remove_schedule(self, name: str) -> None:
+        await asyncio.to_thread(self._client.remove_schedule, name)
+
+    async def pause_schedule(self, name: str) -> schema.Schedule:
+        return await asyncio.to_thread(self._client.pause_schedule, name)
+
+    async def resume_schedule(self, name: str) -> schema.Schedule:
+        return await asyncio.to_thread(self._client.resume_schedule, name)
+
+    async def trigger_schedule(self, name: str) -> schema.Submitted:
+        return await asyncio.to_thread(self._client.trigger_schedule, name)
+
+    async def next_runs(self, name: str, count: Optional[int] = None, zone: Optional[str] = None) -> schema.NextRuns:
+        return await asyncio.to_thread(self._client.next_runs, name, count, zone)
+
+    async def schedule_runs(
+        self, name: str, limit: Optional[int] = None, before: Optional[str] = None
+    ) -> schema.JobPage:
+        return await asyncio.to_thread(self._client.schedule_runs, name, limit, before)
+
     async def wait(self, id: str, timeout: Optional[float] = None) -> Any:
         return await asyncio.to_thread(self._client.wait, id, timeout)
 

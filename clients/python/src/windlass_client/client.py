@@ -162,6 +162,50 @@ class Client:
         """Runs a retrying job now, or replays a dead letter."""
         return str(self.request("POST", _job(id, "/retry"))["id"])
 
+    def schedules(self, after: Optional[str] = None, limit: Optional[int] = None) -> Iterator[schema.Schedule]:
+        """Yields all schedules by name; fetches the pages as needed."""
+        while True:
+            query = {"after": after, "limit": limit}
+            page = cast(schema.Schedules, self.request("GET", "/schedules", query=query))
+            yield from page["schedules"]
+            after = page.get("next")
+            if not after:
+                return
+
+    def schedule(self, name: str) -> schema.Schedule:
+        """Returns a schedule without the input of its jobs."""
+        return cast(schema.Schedule, self.request("GET", _schedule(name)))
+
+    def put_schedule(self, name: str, content: schema.NewSchedule) -> schema.Schedule:
+        """Creates a schedule, or changes the one with this name; with `version`, only if it still has that version."""
+        return cast(schema.Schedule, self.request("PUT", _schedule(name), body=content))
+
+    def remove_schedule(self, name: str) -> None:
+        """Removes a schedule. Jobs that it has started stay."""
+        self.request("DELETE", _schedule(name))
+
+    def pause_schedule(self, name: str) -> schema.Schedule:
+        """Pauses a schedule: once this has returned, it fires nothing."""
+        return cast(schema.Schedule, self.request("POST", _schedule(name, "/pause"), repeatable=True))
+
+    def resume_schedule(self, name: str) -> schema.Schedule:
+        """Lets a paused schedule fire again, from its next time on."""
+        return cast(schema.Schedule, self.request("POST", _schedule(name, "/resume"), repeatable=True))
+
+    def trigger_schedule(self, name: str) -> schema.Submitted:
+        """Starts a job of a schedule now, whether it is paused or not."""
+        return cast(schema.Submitted, self.request("POST", _schedule(name, "/trigger")))
+
+    def next_runs(self, name: str, count: Optional[int] = None, zone: Optional[str] = None) -> schema.NextRuns:
+        """Returns the next times of a schedule: in UTC, in its zone and in the viewer's `zone`."""
+        query = {"count": count, "zone": zone}
+        return cast(schema.NextRuns, self.request("GET", _schedule(name, "/next"), query=query))
+
+    def schedule_runs(self, name: str, limit: Optional[int] = None, before: Optional[str] = None) -> schema.JobPage:
+        """Returns one page of the jobs that a schedule has started, newest first."""
+        query = {"limit": limit, "before": before}
+        return cast(schema.JobPage, self.request("GET", _schedule(name, "/runs"), query=query))
+
     def wait(self, id: str, timeout: Optional[float] = None) -> Any:
         """Waits for a job and returns its output. Raises `JobFailed` if it ends without success, and `WaitTimeout` after
         `timeout` seconds; the job itself continues."""
@@ -335,6 +379,10 @@ def _lines(
 
 def _job(id: str, rest: str = "") -> str:
     return f"/jobs/{urllib.parse.quote(str(id), safe='')}{rest}"
+
+
+def _schedule(name: str, rest: str = "") -> str:
+    return f"/schedules/{urllib.parse.quote(str(name), safe='')}{rest}"
 
 
 def _search(query: Optional[Dict[str, Any]]) -> str:

@@ -586,6 +586,40 @@ class NewPriority(TypedDict):
     priority: Priority
 
 
+class _NewScheduleRequired(TypedDict):
+    # Five or six fields, or a nickname such as `@daily`.
+    cron: str
+    # The handler that runs its jobs.
+    handler: str
+
+
+class NewSchedule(_NewScheduleRequired, total=False):
+    """What a schedule does. Omitted fields get their defaults; only an omitted `input` or `headers` stays as it was."""
+
+    # Headers that are stored with its jobs. Omitted: as they were.
+    headers: Union[Dict[str, str], None]
+    # The input of its jobs: any JSON. Omitted: as it was, or `null` for a new schedule.
+    input: Any
+    # Each job starts up to this long after its nominal time, at most an hour.
+    jitter_ms: Union[int, None]
+    missed: Union[Missed, None]
+    overlap: Union[Overlap, None]
+    priority: Union[Priority, None]
+    # The queue of its jobs [default: the handler's own].
+    queue: Union[str, None]
+    # How long ended jobs are stored.
+    retention_ms: Union[int, None]
+    retry: Union[Retry, None]
+    # The labels of its jobs, besides `schedule:NAME`.
+    tags: List[str]
+    # The time limit of each attempt; 0 means no limit.
+    timeout_ms: Union[int, None]
+    # The version that the schedule must have, or 0 if it must not exist. Omitted: whatever it has.
+    version: Union[int, None]
+    # The IANA name of its time zone [default: UTC].
+    zone: Union[str, None]
+
+
 class NewStart(TypedDict, total=False):
     """When a job starts: give one of the two."""
 
@@ -593,6 +627,33 @@ class NewStart(TypedDict, total=False):
     delay_ms: Union[int, None]
     # At this time.
     run_at: Union[str, None]
+
+
+class _NextRunRequired(TypedDict):
+    at: str
+    # The same time by the clocks of the schedule's zone.
+    local: str
+
+
+class NextRun(_NextRunRequired, total=False):
+    """One time at which a schedule fires."""
+
+    # The same time by the clocks of the viewer's zone.
+    viewer: Union[str, None]
+
+
+class _NextRunsRequired(TypedDict):
+    # The soonest first, also while the schedule is paused.
+    runs: List[NextRun]
+    # The schedule's zone.
+    zone: str
+
+
+class NextRuns(_NextRunsRequired, total=False):
+    """The next runs of a schedule."""
+
+    # The viewer's zone, if one was given.
+    viewer_zone: Union[str, None]
 
 
 class Node(TypedDict):
@@ -864,6 +925,58 @@ class RetryGroup(_RetryGroupRequired, total=False):
     per_second: Union[float, None]
 
 
+class _ScheduleRequired(TypedDict):
+    changed_at: str
+    created_at: str
+    # Five or six fields, or a nickname such as `@daily`.
+    cron: str
+    # The handler that runs its jobs.
+    handler: str
+    # Each job starts up to this long after its nominal time.
+    jitter_ms: int
+    missed: Missed
+    name: str
+    # While an earlier job has not ended: `allow` another beside it, `skip` this time, or `queue` behind it.
+    overlap: Overlap
+    # Whether it fires nothing until it is resumed.
+    paused: bool
+    # The labels of its jobs, besides `schedule:NAME`.
+    tags: List[str]
+    tenant: str
+    # Grows with every change; send it with the next change to be refused if somebody else was faster.
+    version: int
+    # The IANA name of its time zone.
+    zone: str
+
+
+class Schedule(_ScheduleRequired, total=False):
+    """A schedule, without the input of its jobs."""
+
+    # The service whose code defines it; its next start undoes changes made here.
+    defined_by: Union[str, None]
+    # The last nominal time that it fired.
+    last_at: Union[str, None]
+    # Its next nominal time; absent while it is paused.
+    next_at: Union[str, None]
+    priority: Union[int, None]
+    # The queue of its jobs; the handler's own if absent.
+    queue: Union[str, None]
+    retention_ms: Union[int, None]
+    retry: Union[Dict[str, Any], None]
+    timeout_ms: Union[int, None]
+
+
+class _SchedulesRequired(TypedDict):
+    schedules: List[Schedule]
+
+
+class Schedules(_SchedulesRequired, total=False):
+    """A page of schedules, by name."""
+
+    # Pass it as `after` to get the next page; absent on the last page.
+    next: Union[str, None]
+
+
 class Spec(TypedDict, total=False):
     """How a job's attempts are run; durations are milliseconds."""
 
@@ -1033,6 +1146,12 @@ class WorkerProgress(_WorkerProgressRequired, total=False):
 
 # The result for one input of a batch.
 BatchItem = Union[Submitted, Dict[str, Any]]
+
+# What becomes of times at which no node was there to fire.
+Missed = Union[str, Dict[str, Any]]
+
+# What happens while an earlier job has not ended.
+Overlap = Literal["allow", "skip", "queue"]
 
 # A priority: a name or a number, higher first.
 Priority = Union[str, int]
