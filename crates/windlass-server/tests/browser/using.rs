@@ -73,6 +73,14 @@ pub(crate) async fn a_schedule_is_added_run_paused_and_removed(stage: &Stage) {
     browser.until_text("h1", "by the form").await;
     browser.until("the week", "document.querySelectorAll('#schedule-week svg.strip').length === 7").await;
     browser.until("a run", "document.querySelectorAll('#schedule-week .strip-run').length >= 6").await;
+    browser.until_text("#schedule-next thead", "Europe/Berlin").await;
+    browser.time_zone("Asia/Kolkata").await;
+    browser.goto(&site.at("/schedules/by%20the%20form")).await;
+    browser.click("#schedule-next [data-zone]").await;
+    browser.until_text("#schedule-next tbody", "GMT+5:30").await;
+    browser.click("#schedule-next [data-zone]").await;
+    browser.until_text("#schedule-next tbody", "UTC").await;
+    browser.time_zone("UTC").await;
 
     browser.click_and_confirm("form[action$='/trigger'] button").await;
     browser.until_text("#job-head", "succeeded").await;

@@ -92,7 +92,7 @@ pub(crate) fn list(shell: &Shell, page: &Schedules) -> Markup {
                     table.rows data-rows {
                         thead { tr {
                             th scope="col" { "Schedule" } th scope="col" { "When" } th.wide.strip-column scope="col" { "Next 24 hours" }
-                            th scope="col" { "Next run" } th.wide scope="col" { "Last run" } th scope="col" { span.sr { "Actions" } }
+                            th scope="col" { "Next run" } th.wide scope="col" { "Last run" } th.wide scope="col" { span.sr { "Actions" } }
                         } }
                         tbody { @for (schedule, day) in &page.schedules { (row(shell, schedule, day.as_ref())) } }
                     }
@@ -131,7 +131,7 @@ fn row(shell: &Shell, schedule: &Shown, day: Option<&Day>) -> Markup {
             td.wide.strip-column { @if let Some(day) = day.filter(|_| !schedule.paused) { (strip::bar(day)) } @else { span.faint { "–" } } }
             td { (next_run(schedule, shell.now)) }
             td.wide { (components::time_or_dash(schedule.last_at, shell.now)) }
-            td.row-act { @if shell.viewer.may.operate { div.buttons { (actions(shell, schedule)) } } }
+            td.row-act.wide { @if shell.viewer.may.operate { div.buttons { (actions(shell, schedule)) } } }
         }
     }
 }
@@ -174,7 +174,7 @@ pub(crate) fn one(shell: &Shell, page: &Schedule) -> Markup {
     let schedule = &page.schedule;
     let content = html! {
         div.job-head {
-            div.job-title { span.mono { (schedule.cron) } span.faint { (schedule.zone) } (chips(schedule)) }
+            div.job-title #schedule-state data-live { span.mono { (schedule.cron) } span.faint { (schedule.zone) } (chips(schedule)) }
             @if shell.viewer.may.operate {
                 div.actions {
                     (actions(shell, schedule))
@@ -190,9 +190,10 @@ pub(crate) fn one(shell: &Shell, page: &Schedule) -> Markup {
                     @if schedule.paused { p.strip-note { "Paused: nothing fires until it is resumed." } }
                     (strip::days(&page.days))
                 }
+                (next_runs(shell, page))
                 (runs(shell, page))
             }
-            div.job-side { (next_runs(shell, page)) (facts(shell, schedule)) }
+            div.job-side { (facts(shell, schedule)) }
         }
     };
     let live = Live { every_seconds: Some(10), events: None };
@@ -214,14 +215,14 @@ fn runs(shell: &Shell, page: &Schedule) -> Markup {
 fn next_runs(shell: &Shell, page: &Schedule) -> Markup {
     let zone = &page.schedule.zone;
     html! {
-        section.panel {
+        section.panel #schedule-next data-live {
             header.panel-head { h2 { "Next runs" } span.hint { (components::zone()) } }
             @if page.next.is_empty() { p.strip-note { "It never fires again." } }
             @else {
                 div.scroll {
-                    table.rows.plain {
-                        thead { tr { th scope="col" { (zone) } th scope="col" { "Yours" } th scope="col" { "" } } }
-                        tbody { @for at in &page.next { tr { td.mono { (strip::shown_in(*at, zone)) } td { (components::clock(*at)) } td.faint { (components::time(*at, shell.now)) } } } }
+                    table.rows {
+                        thead { tr { th scope="col" { (zone) } th scope="col" { span data-zone-name { "UTC" } } th.wide scope="col" { "From now" } } }
+                        tbody { @for at in &page.next { tr { td.mono { (strip::shown_in(*at, zone)) } td { (components::clock(*at)) } td.wide { (components::time(*at, shell.now)) } } } }
                     }
                 }
             }
@@ -300,7 +301,7 @@ fn fields(shell: &Shell, form: &Form) -> Markup {
             input #schedule-name name="name" value=(form.name) required readonly[!is_new] maxlength="55" placeholder="nightly" autocomplete="off" spellcheck="false";
             div.field-row {
                 label { "Cron expression" input.mono name="cron" value=(form.cron) required maxlength="256" placeholder="0 3 * * *" autocomplete="off" spellcheck="false"; }
-                label { "Time zone" input name="zone" value=(form.zone) maxlength="64" placeholder="UTC, or a name such as Europe/Berlin" autocomplete="off" spellcheck="false"; }
+                label { "Time zone" input name="zone" value=(form.zone) maxlength="64" placeholder="UTC" autocomplete="off" spellcheck="false"; }
             }
             p.hint { "Minute, hour, day of month, month, day of week; six fields begin with seconds. Or " code { "@hourly" } ", " code { "@daily" } ", " code { "@weekly" } ", " code { "@monthly" } ", " code { "@yearly" } "." }
             label for="schedule-handler" { "Handler" }
