@@ -27,9 +27,8 @@ const REFUSED_IN_RUST: [(&str, &str); 4] = [
 ];
 
 /// How the ids of requirements begin. Tests cite them and `docs/requirements.md` lists them; they say nothing to a user.
-const REQUIREMENTS: [&str; 13] = [
-    "API-", "BEY-", "CLU-", "ERR-", "FLW-", "HND-", "NFR-", "OPS-", "ORD-", "RUN-", "SEC-", "SUB-", "TIM-",
-];
+const REQUIREMENTS: [&str; 13] =
+    ["API-", "BEY-", "CLU-", "ERR-", "FLW-", "HND-", "NFR-", "OPS-", "ORD-", "RUN-", "SEC-", "SUB-", "TIM-"];
 /// Sources that hold tests only, though they lie beside sources that users read.
 const SUITES: [&str; 2] = ["crates/windlass-testkit/src/conformance", "crates/windlass-testkit/src/behaviour"];
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::store::rooms::*;
-use windlass_core::store::{Claim, FeedAsk, Fence, Finish, Finished, LeaseId, NewNode, ScheduleAsk, Submit, Transition};
+use windlass_core::store::{
+    Claim, FeedAsk, Fence, Finish, Finished, LeaseId, NewNode, ScheduleAsk, Submit, Transition,
+};
 use windlass_core::{
     IdGenerator, JobContext, JobError, JobFilter, JobId, JobService, JobSpec, NewJob, OperatorRight, Page, Payload,
     Priority, Scope, SecurityContext, Start, Status, SubmitOptions, TenantId, Timestamp,
