@@ -215,14 +215,14 @@ fn runs(shell: &Shell, page: &Schedule) -> Markup {
 fn next_runs(shell: &Shell, page: &Schedule) -> Markup {
     let zone = &page.schedule.zone;
     html! {
-        section.panel #schedule-next data-live {
+        section.panel #schedule-next data-live data-hold {
             header.panel-head { h2 { "Next runs" } span.hint { (components::zone()) } }
             @if page.next.is_empty() { p.strip-note { "It never fires again." } }
             @else {
                 div.scroll {
-                    table.rows {
+                    table.rows data-rows {
                         thead { tr { th scope="col" { (zone) } th scope="col" { span data-zone-name { "UTC" } } th.wide scope="col" { "From now" } } }
-                        tbody { @for at in &page.next { tr { td.mono { (strip::shown_in(*at, zone)) } td { (components::clock(*at)) } td.wide { (components::time(*at, shell.now)) } } } }
+                        tbody { @for at in &page.next { tr data-row=(at) { td.mono { (strip::shown_in(*at, zone)) } td { (components::clock(*at)) } td.wide { (components::time(*at, shell.now)) } } } }
                     }
                 }
             }
