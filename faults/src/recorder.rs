@@ -17,7 +17,8 @@ use windlass::store::{
 };
 use windlass::{NewJob, Scope, Start, Timestamp};
 use windlass::{
-    feed_calls, forward_base, forward_calls, insight_calls, reads_calls, records_calls, steering_calls, tenancy_calls,
+    feed_calls, forward_base, forward_calls, groups_calls, insight_calls, reads_calls, records_calls, steering_calls,
+    tenancy_calls,
 };
 
 use crate::event::{FinishEnd, Held, What};
@@ -300,6 +301,7 @@ reads_calls!(forward_calls! Recorder => store,);
 steering_calls!(forward_calls! Recorder => store,);
 tenancy_calls!(forward_calls! Recorder => store,);
 records_calls!(forward_calls! Recorder => store,);
+groups_calls!(forward_calls! Recorder => store,);
 feed_calls!(forward_calls! Recorder => store,);
 insight_calls!(forward_calls! Recorder => store,);
 

@@ -29,6 +29,7 @@ fn ended(node: NodeId, lease: i64, id: i64) -> Ended {
         follow_up: None,
         cost: None,
         audit: false,
+        batch: None,
         resumed: true,
     };
     let at = crate::Clock::now(&StoreClock);
@@ -49,8 +50,15 @@ fn finish_together(failing: u32, current: bool) {
         }
         simulated::fail("finish", failing);
         let tally = Arc::new(Tally::new(&[]));
-        let finisher =
-            Finisher::start(store.clone(), Watchers::new(), tally, &Supervisor::default(), move |_| current, |_| {});
+        let finisher = Finisher::start(
+            store.clone(),
+            Watchers::new(),
+            tally,
+            Arc::default(),
+            &Supervisor::default(),
+            move |_| current,
+            |_| {},
+        );
         let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
         for (lease, id) in [1, 2].into_iter().flat_map(|lease| jobs(lease).map(move |id| (lease, id))) {
             let finisher = finisher.clone();
@@ -90,6 +98,7 @@ fn finish_one() {
             store,
             Watchers::new(),
             Arc::new(Tally::new(&[])),
+            Arc::default(),
             &Supervisor::default(),
             |_| true,
             |_| {},

@@ -33,8 +33,11 @@ mod trace;
 // The store for tests.
 pub mod memory;
 
+pub use flows::batch::{BatchBuilder, BatchCalls, BatchDone, BatchHandle, BatchStatus, Part, batch_of};
 pub use flows::calendar::{Calendar, Missed};
+pub use flows::depend::{After, IfFailed};
 pub use flows::fire::CronTotals;
+pub use flows::graph::{Graph, GraphBuilder, graph_by};
 pub use flows::schedule::{Keeping, Overlap, Schedule, ScheduleCalls, ScheduleState};
 pub use life::{lifecycle, notes};
 pub use model::filter;

@@ -487,6 +487,7 @@ fn start_engine(worker: &Arc<Worker>) -> Result<std::thread::JoinHandle<()>, Err
         worker.store.clone(),
         worker.watchers.clone(),
         worker.tally.clone(),
+        worker.settler.clone(),
         &worker.supervisor,
         move |node| is_current.upgrade().is_some_and(|worker| worker.membership().node == node),
         move |news| {
@@ -510,6 +511,7 @@ fn start_engine(worker: &Arc<Worker>) -> Result<std::thread::JoinHandle<()>, Err
         keep(worker, "promote", Worker::promote_when_due);
         keep(worker, "webhooks", Worker::dispatch_webhooks);
         keep(worker, "schedules", Worker::fire_schedules);
+        keep(worker, "settle", Worker::settle_groups);
     }
     if worker.config.workers && !worker.registry.is_empty() {
         keep(worker, "claim", Worker::claim_and_start);

@@ -182,6 +182,8 @@ pub(crate) async fn survey(store: &PgStore, lease: Duration, queues: &[String]) 
         untidy: row.get(8)?,
         webhooks: row.get(11)?,
         schedule_in: row.get::<_, Option<f64>>(12)?.map(|left| Duration::from_secs_f64(left.clamp(0.0, 1e9))),
+        dependents: row.get(13)?,
+        batches: row.get(14)?,
     })
 }
 
@@ -277,6 +279,9 @@ pub(crate) async fn clean(store: &PgStore, limit: usize) -> Result<usize> {
     // Each by itself: what cannot be removed of one kind keeps none of another.
     if let Err(error) = crate::tenancy::usage::clean(store, limit).await {
         tracing::warn!(%error, "could not remove old costs; will try again");
+    }
+    if let Err(error) = crate::groups::clean(store, limit).await {
+        tracing::warn!(%error, "could not remove old batches; will try again");
     }
     if let Err(error) = crate::feed::clean(store).await {
         tracing::warn!(%error, "could not remove old status events; will try again");

@@ -228,7 +228,7 @@ const OLDEST_DEPTH: &str =
 
 /// The rows that are spoilt: of every table, the one that a predicate finds, and how it is made where it is not there.
 /// Tenant 5 is nobody's but this test's; node 777 and its lease are alive when they are made.
-const ROWS: [(&str, &str, &str); 40] = [
+const ROWS: [(&str, &str, &str); 44] = [
     ("activity", "handler = 'p'", "(at, tenant_id, resolution, handler, sums) values (now(), T, 60, 'p', '{1}')"),
     (
         "api_key",
@@ -236,6 +236,14 @@ const ROWS: [(&str, &str, &str); 40] = [
         "(id, tenant_id, home, name, acts_as, rights, hash, created_by) values ('p', T, T, 'p', 'u', 'read', '\\x00', 'u')",
     ),
     ("audit", "target = 'p'", "(tenant_id, actor, action, target) values (T, 'u', 'PAUSED', 'p')"),
+    (
+        "batch",
+        "id = 1010",
+        "(id, tenant_id, name, key, callback, total, sealed_at, callback_job)
+          values (1010, T, 'p', 'p', '{\"handler\": \"h\", \"input\": null}', 5, now(), 1007)",
+    ),
+    ("batch_delta", "batch_id = 1010 or dead = 3", "(batch_id, succeeded, canceled, dead) values (1010, 1, 1, 3)"),
+    ("batch_part", "part = 3 or batch_id = 1010", "(batch_id, part, jobs) values (1010, 3, 5)"),
     ("checkpoint", "id = 1007", "(id, data) values (1007, '1')"),
     ("counter", "tenant_id = T", "(tenant_id, status, n, gone) values (T, 6, 5, 1)"),
     (
@@ -246,6 +254,7 @@ const ROWS: [(&str, &str, &str); 40] = [
     ("counter_end", "tenant_id = T", "(until, tenant_id, status, n) values (now() + interval '1 hour', T, 6, 3)"),
     ("data_key", "tenant_id = T", "(tenant_id, version, kek, wrapped) values (T, 1, 'k', '\\x00')"),
     ("depth", OLDEST_DEPTH, "(at, resolution, counts) values (now(), 60, '{1,2}')"),
+    ("edge", "parent_id = 1001 or child_id = 1005", "(parent_id, child_id) values (1001, 1005)"),
     (
         "event",
         "id = 1007",
@@ -329,7 +338,8 @@ const ROWS: [(&str, &str, &str); 40] = [
 const NOT_READ: [&str; 2] = ["schema_version", "schema_object"];
 
 /// Columns of which the database refuses every value here: statements compute with them.
-const REFUSED: [(&str, &str); 22] = [
+const REFUSED: [(&str, &str); 23] = [
+    ("batch", "created_at"),
     ("event", "at"),
     ("event", "failed"),
     ("event", "recoveries"),

@@ -91,6 +91,7 @@ fn succeed(job: &ClaimedJob) -> Finish {
         follow_up: None,
         cost: None,
         audit: false,
+        batch: None,
         resumed: true,
     }
 }

@@ -95,6 +95,7 @@ impl Rig {
             follow_up: None,
             cost: None,
             audit: false,
+            batch: None,
             resumed: true,
         };
         self.store.finish(self.node, vec![finish]).await.expect("finishes");

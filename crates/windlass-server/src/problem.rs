@@ -170,8 +170,8 @@ pub(crate) fn of(error: &Error) -> Problem {
         }
         Error::HandlerNotFound(_) | Error::HandlerUnknown { .. } => Problem::new(StatusCode::NOT_FOUND, code, detail),
         Error::NotFound(job) => Problem::new(StatusCode::NOT_FOUND, code, detail).job(*job),
-        Error::ScheduleNotFound(_) => Problem::new(StatusCode::NOT_FOUND, code, detail),
-        Error::ScheduleChanged { .. } => Problem::new(StatusCode::CONFLICT, code, detail),
+        Error::ScheduleNotFound(_) | Error::BatchNotFound(_) => Problem::new(StatusCode::NOT_FOUND, code, detail),
+        Error::ScheduleChanged { .. } | Error::BatchSealed(_) => Problem::new(StatusCode::CONFLICT, code, detail),
         Error::AlreadyFinished { job, status } => {
             let mut problem = Problem::new(StatusCode::CONFLICT, code, detail).job(*job);
             problem.job_status = Some(status.to_string());
@@ -312,7 +312,7 @@ fn is_request_id(id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use windlass_core::{BadItem, QuotaExceeded, Status, TenantId};
+    use windlass_core::{BadItem, BatchId, QuotaExceeded, Status, TenantId};
 
     use super::*;
 
@@ -330,6 +330,8 @@ mod tests {
             (Error::HandlerUnknown { handler: "x".into(), live: vec![] }, 404, "handler_not_found"),
             (Error::NotFound(job), 404, "job_not_found"),
             (Error::ScheduleNotFound("x".into()), 404, "schedule_not_found"),
+            (Error::BatchNotFound(BatchId(JobId::from_i64(7))), 404, "batch_not_found"),
+            (Error::BatchSealed(BatchId(JobId::from_i64(7))), 409, "batch_sealed"),
             (Error::ScheduleChanged { name: "x".into(), version: 2 }, 409, "schedule_changed"),
             (Error::AlreadyFinished { job, status: Status::Succeeded }, 409, "already_finished"),
             (Error::Conflict { job, message: "it runs".into() }, 409, "conflict"),

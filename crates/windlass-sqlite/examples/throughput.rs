@@ -70,6 +70,7 @@ async fn drain(store: &dyn Store, node: NodeId, max: usize) -> Result<usize, Box
             follow_up: None,
             cost: None,
             audit: false,
+            batch: None,
             resumed: true,
         };
         store.finish(node, jobs.iter().map(finish).collect()).await?;

@@ -28,6 +28,7 @@ mod tenancy;
 mod records;
 mod leases;
 mod schedules;
+mod groups;
 mod feed;
 mod insight;
 

@@ -18,7 +18,7 @@ use crate::ground::writer::State;
 use crate::jobs::submit;
 use crate::reads::{self, Reader};
 use crate::records::audit::audit_job;
-use crate::{SqliteStore, feed, upkeep};
+use crate::{SqliteStore, feed, groups, upkeep};
 
 #[async_trait]
 impl Steering for SqliteStore {
@@ -127,6 +127,7 @@ pub(crate) fn end_waiting(
         job,
         tenant: record.tenant,
         ordering_key: record.ordering_key.as_deref(),
+        batch: counted_batch(record),
         status: Status::Canceled,
         keep: Some(record.spec.retention.unwrap_or(DEFAULT_RETENTION)),
         attempt: record.attempt,
@@ -156,6 +157,9 @@ pub(crate) fn replay(conn: &Connection, state: &mut State, scope: Scope, id: Job
     // An ended job keeps its row until its time; this one has started, and goes on.
     place::forget_expiry(conn, job)?;
     place::count(conn, record.tenant, Status::DeadLettered, -1)?;
+    if let Some(batch) = counted_batch(&record) {
+        groups::count(conn, batch, Status::DeadLettered, -1)?;
+    }
     let waiting = Waiting {
         id: job,
         tenant: record.tenant,
@@ -189,6 +193,11 @@ pub(crate) fn replay(conn: &Connection, state: &mut State, scope: Scope, id: Job
     }
     audit_job(conn, state, &record, by, "JOB_REPLAYED", None)?;
     Ok(ReplayReply::Replayed)
+}
+
+/// The batch that a job's end is counted in.
+fn counted_batch(record: &JobRecord) -> Option<i64> {
+    record.batch.filter(|_| record.spec.part.is_some()).map(|batch| batch.0.as_i64())
 }
 
 /// How it had ended stays known after the outcome is gone.

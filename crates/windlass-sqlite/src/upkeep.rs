@@ -14,12 +14,14 @@ use crate::ground::rows::{Columns, Done, Lenient, as_i64, job_id, json_ids, read
 use crate::ground::writer::State;
 use crate::reads::Reader;
 use crate::tenancy::usage;
-use crate::{SqliteStore, feed, steering};
+use crate::{SqliteStore, feed, groups, steering};
 
 #[async_trait]
 impl Upkeep for SqliteStore {
     async fn survey(&self, _: Duration, queues: &[String]) -> Result<Survey> {
-        survey_by_lists(self, queues).await
+        let survey = survey_by_lists(self, queues).await?;
+        let (dependents, batches) = self.read(|conn, _| groups::look(conn)).await?;
+        Ok(Survey { dependents, batches, ..survey })
     }
 
     async fn promote(&self, limit: usize) -> Result<Promoted> {
@@ -163,6 +165,7 @@ pub(crate) fn clean(conn: &Connection, state: &State, limit: usize) -> Done<usiz
                (SELECT n FROM windlass_job_key WHERE until <= ?1 ORDER BY until LIMIT ?2)";
     conn.prepare_cached(sql)?.execute(params![now, as_i64(limit)])?;
     usage::clean(conn, state.now, limit)?;
+    groups::clean(conn, state.now, limit)?;
     Ok(old.len())
 }
 
@@ -172,7 +175,7 @@ pub(crate) fn remove_jobs(conn: &Connection, now: Timestamp, jobs: &[i64]) -> Do
     conn.prepare_cached(include_str!("sql/maintain_mark.sql"))?.execute(params!["job", largest])?;
     let ids = json_ids(jobs);
     conn.prepare_cached(include_str!("sql/maintain_gone.sql"))?.execute([&ids])?;
-    const SIDE_ROWS: [&str; 10] = [
+    const SIDE_ROWS: [&str; 11] = [
         "DELETE FROM windlass_outcome WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_dead_letter WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_event WHERE job IN (SELECT value FROM json_each(?1))",
@@ -181,6 +184,7 @@ pub(crate) fn remove_jobs(conn: &Connection, now: Timestamp, jobs: &[i64]) -> Do
         "DELETE FROM windlass_job_log WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_job_cost WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_expiry WHERE job IN (SELECT value FROM json_each(?1))",
+        "DELETE FROM windlass_edge WHERE child IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_job_tag WHERE job IN (SELECT value FROM json_each(?1))",
         "DELETE FROM windlass_job WHERE id IN (SELECT value FROM json_each(?1))",
     ];

@@ -204,6 +204,7 @@ async fn a_job_completes_with_the_writes_of_its_handler() {
         follow_up: None,
         cost: None,
         audit: false,
+        batch: None,
         resumed: true,
     };
     let send = |tx: &windlass_sqlite::SqliteTx<'_>| tx.execute("INSERT INTO sent VALUES ('x')", []);

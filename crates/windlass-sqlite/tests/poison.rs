@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass_core::store::rooms::*;
 use windlass_core::store::{
-    Claim, FeedAsk, Fence, Finish, Finished, LeaseId, NewNode, ScheduleAsk, Submit, Transition,
+    BatchAsk, Claim, Dependents, FeedAsk, Fence, Finish, Finished, LeaseId, NewNode, ScheduleAsk, Submit, Transition,
 };
 use windlass_core::{
     IdGenerator, JobContext, JobError, JobFilter, JobId, JobService, JobSpec, NewJob, OperatorRight, Page, Payload,
@@ -145,6 +145,10 @@ const ROWS: &str = r#"
     INSERT INTO windlass_webhook (id, tenant, url, events, secret, sealed, created_at, created_by, active_since)
         VALUES ('p', T, 'http://x', '["succeeded"]', '"s"', 0, 1, 'u', 1);
     INSERT INTO windlass_holding VALUES ('p', 777, 1, 1, 5);
+    INSERT INTO windlass_batch (id, tenant, name, key, callback, parts, total, created_at, sealed_at, callback_job)
+        VALUES (1010, T, 'p', 'p', '{"handler": "h", "input": null}', 1, 5, 1, 1, 1007);
+    INSERT INTO windlass_batch_part VALUES (1010, 3, 5);
+    INSERT INTO windlass_edge VALUES (1001, 1005);
     INSERT INTO windlass_schedule VALUES (T, 'p', 1009, 1, '{}', 'null', 0, 0, 1, 1, 1, 1);
 "#;
 
@@ -271,6 +275,7 @@ async fn all_goes_on(path: &std::path::Path, after: &str) {
         follow_up: None,
         cost: None,
         audit: false,
+        batch: None,
         resumed: true,
     };
     let finished = must!(store.finish(node.node, vec![finish]));
@@ -308,6 +313,10 @@ async fn all_goes_on(path: &std::path::Path, after: &str) {
     must!(store.webhooks(ALL));
     must!(store.schedules(ALL, ScheduleAsk::page(10)));
     must!(store.due_schedules(10));
+    must!(store.batches(ALL, &BatchAsk { limit: 10, ..BatchAsk::default() }));
+    must!(store.fold_batches(&[], 10));
+    must!(store.dependents(&Dependents::After(JobId::from_i64(0)), 10));
+    must!(store.edges(&[JobId::from_i64(1001)], 10));
     must!(store.quotas());
     must!(store.tenant_uses(ALL));
     let last = must!(store.register(NewNode::default()));

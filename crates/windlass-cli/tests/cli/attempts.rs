@@ -41,7 +41,7 @@ impl Node<'_> {
     async fn finish(&self, job: &ClaimedJob, transition: Transition) {
         let (fence, attempt, ran) = (Fence { job: job.id, lease: job.lease }, job.attempt(), Duration::from_millis(1));
         let (follow_up, cost, audit, resumed) = (None, None, false, true);
-        let finish = Finish { fence, attempt, ran, transition, follow_up, cost, audit, resumed };
+        let finish = Finish { fence, attempt, ran, transition, follow_up, cost, audit, batch: None, resumed };
         self.store.finish(self.id, vec![finish]).await.expect("finishes");
     }
 

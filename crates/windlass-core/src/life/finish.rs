@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
+use crate::flows::settle::Settler;
 use crate::model::clock::Timestamp;
 use crate::model::error::JobError;
 use crate::model::id::JobId;
@@ -147,6 +148,7 @@ impl Finisher {
         store: Arc<dyn Store>,
         watchers: Arc<Watchers>,
         tally: Arc<Tally>,
+        settler: Arc<Settler>,
         supervisor: &Supervisor,
         is_current: impl Fn(NodeId) -> bool + Send + Sync + 'static,
         on_ready: impl Fn(News) + Send + Sync + 'static,
@@ -163,6 +165,7 @@ impl Finisher {
                 store: store.clone(),
                 watchers: watchers.clone(),
                 tally: tally.clone(),
+                settler: settler.clone(),
                 supervisor: supervisor.clone(),
                 is_current: is_current.clone(),
                 on_ready: on_ready.clone(),
@@ -286,6 +289,7 @@ struct Saver {
     store: Arc<dyn Store>,
     watchers: Arc<Watchers>,
     tally: Arc<Tally>,
+    settler: Arc<Settler>,
     supervisor: Supervisor,
     is_current: Arc<IsCurrent>,
     on_ready: Arc<OnReady>,
@@ -495,6 +499,8 @@ impl Saver {
             });
         }
         let saved = group.iter().zip(&statuses).filter_map(|(ended, status)| Some((ended, (*status)?)));
+        let ended = saved.clone().filter(|(_, status)| status.is_terminal());
+        self.settler.ended(ended.map(|(ended, _)| (ended.finish.fence.job, ended.finish.batch)));
         self.tally.ended(saved.map(|(ended, status)| (ended.counted(), ended.attempt(status))));
         let (mut ready, mut elsewhere) = (false, false);
         for (ended, status) in group.into_iter().zip(statuses) {

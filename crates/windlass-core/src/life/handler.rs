@@ -262,6 +262,11 @@ impl Registered {
         written && job.spec.callback.is_none()
     }
 
+    /// Whether any outcome of its jobs has a callback.
+    pub(crate) fn has_callbacks(&self) -> bool {
+        self.callbacks.on_success || self.callbacks.on_failure
+    }
+
     /// The queue its jobs wait in. A handler with a limit has a queue of its own, so that its waiting jobs never stand
     /// in front of others that could run.
     pub(crate) fn queue<'a>(&'a self, id: &'a str) -> &'a str {

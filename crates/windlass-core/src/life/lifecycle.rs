@@ -169,14 +169,17 @@ pub enum Gate {
     Pause(PauseTarget),
     /// An earlier job of its tenant with the same ordering key.
     OrderingKey(String),
+    /// Other jobs that have to end first.
+    Parents,
 }
 
 impl Gate {
-    /// The text stores keep: `pause:…` or `key:…`.
+    /// The text stores keep: `pause:…`, `key:…` or `parents:`.
     pub fn name(&self) -> String {
         match self {
             Gate::Pause(target) => format!("pause:{}", target.name()),
             Gate::OrderingKey(key) => format!("key:{key}"),
+            Gate::Parents => "parents:".to_owned(),
         }
     }
 
@@ -185,6 +188,7 @@ impl Gate {
         match name.split_once(':')? {
             ("pause", target) => PauseTarget::parse(target).map(Gate::Pause),
             ("key", key) => Some(Gate::OrderingKey(key.to_owned())),
+            ("parents", "") => Some(Gate::Parents),
             _ => None,
         }
     }

@@ -177,8 +177,7 @@ impl Worker {
             (None, None) => options.map(|options| options.retry.clone()).unwrap_or_default(),
         };
         let keep = self.keep_of(&job.handler, job.spec.retention);
-        let keep_dead = options.and_then(|options| options.dead_letter_retention).or(self.config.dead_letter_retention);
-        let keep_dead = keep_dead.map(|keep| keep.max(self.config.retention_floor));
+        let keep_dead = self.keep_dead_of(&job.handler);
         Rules { retry, keep, keep_dead, max_recoveries: self.config.max_recoveries }
     }
 
@@ -187,6 +186,13 @@ impl Worker {
         let registered = self.registry.get(handler);
         let asked = asked.or_else(|| registered.and_then(|handler| handler.options.retention));
         asked.unwrap_or(self.config.retention).max(self.config.retention_floor)
+    }
+
+    /// How long a dead letter of a handler is kept; `None` for good.
+    pub(crate) fn keep_dead_of(&self, handler: &str) -> Option<Duration> {
+        let own = self.registry.get(handler).and_then(|handler| handler.options.dead_letter_retention);
+        let keep = own.or(self.config.dead_letter_retention);
+        keep.map(|keep| keep.max(self.config.retention_floor))
     }
 
     /// Runs the handler until it returns, panics, overruns or is asked to stop. `None` if it has completed the job in a
@@ -299,11 +305,17 @@ impl Worker {
         let is_success = matches!(transition, Transition::Succeed { .. });
         let audit = is_success && self.registry.get(&job.handler).is_some_and(|handler| handler.options.audit_success);
         let resumed = job.resumed || !ran.is_zero();
-        Finish { fence, attempt: job.attempt(), ran, transition, follow_up, cost, audit, resumed }
+        let batch = job.counted_batch();
+        Finish { fence, attempt: job.attempt(), ran, transition, follow_up, cost, audit, batch, resumed }
     }
 
     /// The callback that an outcome asks for, as a job stored with it.
-    fn follow_up(&self, job: &ClaimedJob, transition: &Transition, sealer: Option<&Sealer>) -> Option<Box<NewJob>> {
+    pub(crate) fn follow_up(
+        &self,
+        job: &ClaimedJob,
+        transition: &Transition,
+        sealer: Option<&Sealer>,
+    ) -> Option<Box<NewJob>> {
         let handler = self.registry.get(&job.handler)?;
         // Without its keys, a sealed job has no input that a callback could be given.
         let unreadable = job.spec.sealed && sealer.is_none();

@@ -241,6 +241,7 @@ impl AttemptLink for LocalLink {
             follow_up: None,
             cost: None,
             audit: false,
+            batch: None,
             resumed: true,
         }
     }

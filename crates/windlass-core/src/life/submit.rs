@@ -19,7 +19,7 @@ use crate::model::priority::Priority;
 use crate::model::tenant::{SecurityContext, TenantId};
 use crate::seal::Sealer;
 use crate::service::JobService;
-use crate::store::{SUSPECT_QUEUES, Submitted};
+use crate::store::{BatchAsk, SUSPECT_QUEUES, Submitted};
 use crate::trace;
 
 impl JobService {
@@ -134,6 +134,7 @@ impl JobService {
         }
         check_submit_unreserved(handler, &options)?;
         self.check_handler(handler).await?;
+        self.check_parents(ctx, &options).await?;
         let batch = options.batch.unwrap_or_else(|| BatchId(self.worker().next_id()));
         let sealer = self.sealer(ctx, handler).await?;
         let mut prepared: Vec<Result<NewJob, InvalidInput>> = Vec::with_capacity(payloads.len());
@@ -213,7 +214,7 @@ impl JobService {
     }
 
     /// The input of a job, as it is stored.
-    fn encode<I: Serialize + ?Sized>(&self, input: &I) -> Result<Payload, InvalidInput> {
+    pub(crate) fn encode<I: Serialize + ?Sized>(&self, input: &I) -> Result<Payload, InvalidInput> {
         Payload::encode("input", input, self.limits().payload_bytes)
     }
 
@@ -225,12 +226,13 @@ impl JobService {
         options: SubmitOptions,
     ) -> Result<NewJob, Error> {
         self.check_handler(handler).await?;
+        self.check_parents(ctx, &options).await?;
         let sealer = self.sealer(ctx, handler).await?;
         self.prepare_checked(ctx, handler, payload, options, sealer.as_ref())
     }
 
     /// What seals the input of a handler's jobs; nothing of those that run in memory is written anywhere.
-    async fn sealer(&self, ctx: &SecurityContext, handler: &str) -> Result<Option<Sealer>, Error> {
+    pub(crate) async fn sealer(&self, ctx: &SecurityContext, handler: &str) -> Result<Option<Sealer>, Error> {
         match self.in_memory(handler) {
             Some(_) => Ok(None),
             None => Ok(self.worker().seals.sealer(ctx.tenant).await?),
@@ -250,7 +252,24 @@ impl JobService {
         }
     }
 
-    fn prepare_checked(
+    /// What a job waits for must be there, and be the caller's own: what is another tenant's looks like what is not there.
+    async fn check_parents(&self, ctx: &SecurityContext, options: &SubmitOptions) -> Result<(), Error> {
+        let Some(after) = &options.spec.after else { return Ok(()) };
+        after.check()?;
+        let store = &self.worker().store;
+        let mut known: Vec<JobId> = store.get(ctx.scope(), &after.of).await?.iter().map(|job| job.id).collect();
+        if known.len() < after.of.len() {
+            let ids = after.of.iter().copied().map(BatchId).collect();
+            let ask = BatchAsk { ids: Some(ids), before: None, limit: after.of.len() };
+            known.extend(store.batches(ctx.scope(), &ask).await?.iter().map(|batch| batch.id.0));
+        }
+        match after.of.iter().find(|parent| !known.contains(parent)) {
+            Some(parent) => Err(InvalidInput::new("after", format!("there is no job or batch {parent}")).into()),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn prepare_checked(
         &self,
         ctx: &SecurityContext,
         handler: &str,
@@ -376,6 +395,7 @@ fn check(ctx: &SecurityContext, wanted: &Wanted<'_>, limits: &Limits, now: Times
     check_headers(&options.spec.headers, limits)?;
     check_start(options.start, now, limits)?;
     check_retry(&options.spec.retry)?;
+    options.spec.after.as_ref().map_or(Ok(()), |after| after.check())?;
     let spec = &options.spec;
     for (field, text) in [
         ("user", spec.user.as_ref().or(ctx.user.as_ref())),
@@ -408,7 +428,7 @@ fn fill_in(
     spec.user = spec.user.or_else(|| ctx.user.clone());
     spec.service = spec.service.or_else(|| ctx.service.clone());
     spec.idempotency_key = options.idempotency_key.clone();
-    spec.sealed = false;
+    (spec.sealed, spec.part) = (false, None);
     NewJob {
         id,
         tenant: ctx.tenant,

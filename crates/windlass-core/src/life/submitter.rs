@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::model::error::Error;
+use crate::model::id::JobId;
 use crate::model::job::{NewJob, Start};
 use crate::node::supervise::Supervisor;
 use crate::operate::activity::{Tally, names_of, stored};
@@ -45,10 +46,12 @@ pub(crate) trait BornLeased: Send + Sync {
 }
 
 /// What has been stored that did not start here.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Elsewhere {
     pub(crate) ready: bool,
     pub(crate) scheduled: bool,
+    /// Those that wait for others.
+    pub(crate) dependents: Vec<JobId>,
 }
 
 /// Room for jobs on this node.
@@ -318,6 +321,7 @@ impl Elsewhere {
         Elsewhere {
             ready: waiting().any(|job| job.start == Start::Now),
             scheduled: waiting().any(|job| job.start != Start::Now),
+            dependents: jobs.iter().filter(|job| job.spec.after.is_some()).map(|job| job.id).collect(),
         }
     }
 }

@@ -338,6 +338,12 @@ impl Job {
         self.options.as_deref().map(|options| &options.spec)
     }
 
+    /// See [`NewJob::counted_batch`].
+    pub(super) fn counted_batch(&self) -> Option<BatchId> {
+        let options = self.options.as_deref()?;
+        options.batch.filter(|_| options.spec.part.is_some())
+    }
+
     pub(super) fn expires_at(&self) -> Option<Timestamp> {
         self.spec().and_then(|spec| spec.expires_at)
     }
@@ -369,6 +375,7 @@ impl Job {
                 && options.unique.is_none()
                 && options.ordering_key.is_none()
                 && options.spec.expires_at.is_none()
+                && options.spec.after.is_none()
         })
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Index {
     pub(super) ready: Ready,
     pub(super) scheduled: BTreeSet<(Timestamp, JobId)>,
     pub(super) parked: BTreeMap<PauseTarget, BTreeSet<JobId>>,
+    /// Those that wait for others.
+    pub(super) dependents: BTreeSet<JobId>,
     pub(super) ordering: HashMap<KeyOf, OrderingKey>,
     pub(super) nodes: BTreeMap<NodeId, Node>,
     pub(super) leases: HashMap<LeaseId, Lease>,
@@ -84,6 +86,9 @@ impl Index {
                         line.waiting.insert((entry.created_at, id));
                     }
                 }
+                Gate::Parents => {
+                    self.dependents.insert(id);
+                }
             },
             Place::Leased { lease, node, .. } => self.add_to_lease(*lease, *node, id),
             Place::Ended(outcome) => {
@@ -124,6 +129,9 @@ impl Index {
                     if let Some(line) = self.ordering.get_mut(&(entry.job.tenant, key.clone())) {
                         line.waiting.remove(&(entry.created_at, id));
                     }
+                }
+                Gate::Parents => {
+                    self.dependents.remove(&id);
                 }
             },
             Place::Leased { lease, node, cancel, .. } => {

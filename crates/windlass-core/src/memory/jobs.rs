@@ -99,6 +99,10 @@ impl State {
     }
 
     pub(super) fn first_place(&mut self, job: &Job, run_at: Option<Timestamp>) -> Place {
+        if job.spec().is_some_and(|spec| spec.after.is_some()) {
+            self.groups.add_edges(job);
+            return Place::Gated(Box::new(Gate::Parents));
+        }
         if let Some(key) = job.ordering_key()
             && !self.take_ordering_key(job.tenant, key, job.id)
         {
@@ -181,7 +185,7 @@ impl State {
     }
 
     pub(super) fn finish_one(&mut self, node: NodeId, finish: Finish, now: Timestamp) -> Finished {
-        let Finish { fence, attempt, ran, transition, follow_up, cost, audit, resumed } = finish;
+        let Finish { fence, attempt, ran, transition, follow_up, cost, audit, batch: _, resumed } = finish;
         let Some(entry) = self.held(node, fence) else { return Finished::Fenced };
         entry.resumed = resumed;
         let attempt = Attempt { number: attempt, node: Some(node), started_at: Some(now - ran) };
@@ -318,6 +322,9 @@ impl State {
             entry.forget(false, true);
         }
         let key = entry.job.ordering_key().cloned().map(|key| (entry.job.tenant, key));
+        if let Some(batch) = entry.job.counted_batch() {
+            self.groups.count(batch, outcome.status, 1);
+        }
         self.relocate(id, Place::Ended(Box::new(outcome)));
         if let Some(key) = key {
             self.pass_on(key, id, now);

@@ -19,6 +19,7 @@ mod tenancy;
 mod records;
 mod leases;
 mod schedules;
+mod groups;
 mod feed;
 mod insight;
 
@@ -157,6 +158,7 @@ struct State {
     feed: feed::Feed,
     holdings: leases::Holdings,
     schedules: schedules::Table,
+    groups: groups::Table,
     nodes_made: i64,
     slots: Slots,
     /// When handlers were last served whose nodes are gone, and what workers outside take.

@@ -112,7 +112,7 @@ impl State {
         let key_holder = match &entry.place {
             Place::Gated(gate) => match gate.as_ref() {
                 Gate::OrderingKey(key) => self.index.ordering.get(&(job.tenant, key.clone())).map(|line| line.holder),
-                Gate::Pause(_) => None,
+                Gate::Pause(_) | Gate::Parents => None,
             },
             _ => None,
         };

@@ -101,6 +101,9 @@ impl State {
         let died = entry.last_entry(outcome);
         let last = outcome.attempt;
         let (tenant, key) = (entry.job.tenant, entry.job.ordering_key().cloned());
+        if let Some(batch) = entry.job.counted_batch() {
+            self.groups.count(batch, Status::DeadLettered, -1);
+        }
         let blocked_by = key.filter(|key| !self.take_ordering_key(tenant, key, id));
         let Some(entry) = self.jobs.get_mut(&id) else { return ReplayReply::NotFound };
         let status = if blocked_by.is_some() { Status::Blocked } else { Status::Pending };
@@ -218,6 +221,7 @@ impl State {
         let Some(entry) = self.jobs.remove(&id) else { return };
         self.index.remove(&entry);
         self.free_keys(&entry.job, now);
+        self.groups.remove_edges(&entry.job);
     }
 
     pub(super) fn pause(&mut self, target: &PauseTarget, by: &str, reason: &str, now: Timestamp) {

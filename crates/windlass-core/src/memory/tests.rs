@@ -180,6 +180,7 @@ fn check_index(state: &State) {
                     assert!(state.index.ordering[&(tenant, key.clone())].waiting.contains(&(entry.created_at, id)));
                     waiting += 1;
                 }
+                Gate::Parents => assert!(state.index.dependents.contains(&id)),
             },
             Place::Leased { lease, node, .. } => {
                 assert_eq!(state.index.leases[lease].node, *node);
@@ -248,6 +249,7 @@ async fn random_step(f: &Fixture, node: &mut NodeId, held: &mut Vec<Fence>, step
                 follow_up: None,
                 cost: None,
                 audit: false,
+                batch: None,
                 resumed: true,
             };
             let finished = f.store.finish(*node, vec![finish.clone()]).await.unwrap();

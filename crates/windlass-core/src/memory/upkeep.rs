@@ -18,7 +18,9 @@ use crate::store::{
 #[async_trait]
 impl Upkeep for MemoryStore {
     async fn survey(&self, _: Duration, queues: &[String]) -> Result<Survey> {
-        survey_by_lists(self, queues).await
+        let survey = survey_by_lists(self, queues).await?;
+        let (dependents, batches) = self.step(|state, _| (!state.index.dependents.is_empty(), state.groups.is_due()));
+        Ok(Survey { dependents, batches, ..survey })
     }
 
     async fn promote(&self, limit: usize) -> Result<Promoted> {
@@ -152,6 +154,7 @@ impl State {
 
     pub(super) fn clean(&mut self, limit: usize, now: Timestamp) -> usize {
         self.feed.clean(now);
+        self.groups.clean(now);
         let over: Vec<JobId> =
             self.index.purges.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, id)| *id).collect();
         over.iter().for_each(|id| self.remove(*id, now));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::id::JobId;
-use crate::model::job::Status;
+use crate::model::job::{BatchId, Status};
 use crate::operate::failures::Signature;
 use crate::quota::QuotaExceeded;
 use crate::seal::KeyError;
@@ -50,6 +50,12 @@ pub enum Error {
         /// The version that it has now.
         version: u64,
     },
+    /// There is no such batch in the caller's tenant.
+    #[error("batch {} not found", .0.0)]
+    BatchNotFound(BatchId),
+    /// The batch is sealed: nothing can be added to it. Nothing was written.
+    #[error("batch {} is sealed", .0.0)]
+    BatchSealed(BatchId),
     /// The job has ended already.
     #[error("job {job} has already ended as {status}")]
     AlreadyFinished {
@@ -138,6 +144,8 @@ impl Error {
             Error::NotFound(_) => "job_not_found",
             Error::ScheduleNotFound(_) => "schedule_not_found",
             Error::ScheduleChanged { .. } => "schedule_changed",
+            Error::BatchNotFound(_) => "batch_not_found",
+            Error::BatchSealed(_) => "batch_sealed",
             Error::AlreadyFinished { .. } => "already_finished",
             Error::Conflict { .. } => "conflict",
             Error::Backpressure(_) => "backpressure",
@@ -423,6 +431,8 @@ pub enum Reason {
     Expired,
     /// The handler panicked.
     Panic,
+    /// A job that it waited for did not succeed.
+    ParentFailed,
     /// The job's row holds what cannot be read: something other than Windlass wrote it.
     Unreadable,
 }
@@ -442,6 +452,7 @@ impl Reason {
             Reason::Canceled => "canceled",
             Reason::Expired => "expired",
             Reason::Panic => "panic",
+            Reason::ParentFailed => "parent_failed",
             Reason::Unreadable => "unreadable",
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::NO_TIMEOUT;
+use crate::flows::depend::After;
 use crate::life::submit::check_unreserved;
 use crate::model::clock::Timestamp;
 use crate::model::error::{InvalidInput, JobError};
@@ -271,6 +272,12 @@ pub struct JobSpec {
     /// Set on jobs that carry a callback of their parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
+    /// What it waits for before it starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Box<After>>,
+    /// The part of its batch it was added with. Set by the service; a value set by the caller is ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<u32>,
     /// Whether the job's data is encrypted. Set by the service; a value set by the caller is ignored.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub sealed: bool,
@@ -475,6 +482,12 @@ impl NewJob {
             && self.unique.is_none()
             && self.ordering_key.is_none()
             && self.spec.expires_at.is_none()
+            && self.spec.after.is_none()
+    }
+
+    /// The batch that is counted by its end.
+    pub fn counted_batch(&self) -> Option<BatchId> {
+        self.batch.filter(|_| self.spec.part.is_some())
     }
 }
 
@@ -525,6 +538,11 @@ impl ClaimedJob {
     /// The number of this attempt, from 1. A graceful release does not use one up.
     pub fn attempt(&self) -> u16 {
         self.failed.saturating_add(self.recoveries).saturating_add(1)
+    }
+
+    /// The batch that is counted by its end.
+    pub fn counted_batch(&self) -> Option<BatchId> {
+        self.batch.filter(|_| self.spec.part.is_some())
     }
 }
 

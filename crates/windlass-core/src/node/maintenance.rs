@@ -128,6 +128,7 @@ impl Worker {
         }
         self.chores.untidy.fetch_or(survey.untidy, Ordering::AcqRel);
         self.chores.webhooks.store(survey.webhooks, Ordering::Release);
+        self.settler.surveyed(survey.dependents, survey.batches);
         let due = survey.schedule_in.map(|left| Instant::now() + left);
         *self.chores.schedule_due.lock() = due;
         if survey.schedule_in.is_some_and(|left| left <= AHEAD) {
@@ -303,6 +304,7 @@ impl Worker {
             follow_up: None,
             cost: None,
             audit: false,
+            batch: None,
             resumed: true,
         };
         if let Err(error) = self.store.finish(node, overdue.iter().map(release).collect()).await {

@@ -27,6 +27,7 @@ use self::pauses::Pauses;
 use self::slots::Slots;
 use crate::admin::access::KeyCheck;
 use crate::config::Config;
+use crate::flows::settle::Settler;
 use crate::life::context::Attempt;
 use crate::life::finish::Finisher;
 use crate::life::handler::Registry;
@@ -93,6 +94,8 @@ pub(crate) struct Worker {
     pub(crate) idle: AtomicBool,
     /// What the last looks found for maintenance to do.
     pub(crate) chores: Chores,
+    /// What has ended that somebody may wait for.
+    pub(crate) settler: Arc<Settler>,
     /// Nodes that are dead by this process's own clock, to be declared so.
     pub(crate) dead: Mutex<Vec<Silent>>,
     /// What was asked for and not answered.
@@ -177,6 +180,7 @@ impl Worker {
             backlog: AtomicBool::new(true),
             idle: AtomicBool::new(false),
             chores: Chores::default(),
+            settler: Arc::default(),
             dead: Mutex::default(),
             unheard: Unheard::default(),
             held: Mutex::default(),
@@ -266,6 +270,9 @@ impl BornLeased for Worker {
     }
 
     fn stored(&self, jobs: Elsewhere) {
+        if !jobs.dependents.is_empty() {
+            self.settler.born(jobs.dependents.into_iter());
+        }
         if jobs.ready {
             self.jobs_are_ready();
         }

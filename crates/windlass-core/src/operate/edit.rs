@@ -104,7 +104,7 @@ pub enum Move {
 }
 
 /// Decides where a waiting job goes that is to start at `start`. Pure; stores that decide in SQL must agree with this.
-/// A job behind an ordering key keeps its place in the line. One that is parked by a pause has none: given a time, it
+/// A job behind an ordering key keeps its place in the line, and one that waits for others waits on. One that is parked by a pause has none: given a time, it
 /// waits for that, and is parked again if it is still paused then.
 pub fn after_edit(status: Status, gate: Option<&Gate>, start: Start, now: Timestamp) -> Move {
     let due = match start {
@@ -115,7 +115,9 @@ pub fn after_edit(status: Status, gate: Option<&Gate>, start: Start, now: Timest
     let due = due.filter(|due| *due > now);
     match (status, due) {
         (Status::Blocked, None) if start == Start::Now => Move::Refused,
-        (Status::Blocked, due) if due.is_none() || matches!(gate, Some(Gate::OrderingKey(_))) => Move::Behind(due),
+        (Status::Blocked, due) if due.is_none() || matches!(gate, Some(Gate::OrderingKey(_) | Gate::Parents)) => {
+            Move::Behind(due)
+        }
         (_, Some(due)) => Move::Until(due),
         (_, None) => Move::Ready,
     }
@@ -200,6 +202,7 @@ impl JobService {
 fn closed(gate: &Gate) -> String {
     match gate {
         Gate::OrderingKey(key) => format!("an earlier job has its ordering key `{key}`"),
+        Gate::Parents => "jobs that it waits for have not ended".to_owned(),
         Gate::Pause(PauseTarget::All) => "everything is paused".to_owned(),
         Gate::Pause(target) => format!("{} is paused", target.name()),
     }

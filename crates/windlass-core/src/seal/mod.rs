@@ -85,6 +85,8 @@ pub(crate) enum Kind {
     Secret = 16,
     /// The input of a schedule, sealed under its id.
     Schedule = 17,
+    /// What the callback of a batch gets, sealed under the batch's id.
+    Batch = 18,
 }
 
 /// What is shown of a text that cannot be opened here.

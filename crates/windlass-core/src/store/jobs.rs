@@ -11,7 +11,7 @@ use crate::life::lifecycle::Transition;
 use crate::life::logs::LogLevel;
 use crate::model::clock::Timestamp;
 use crate::model::id::{Fence, JobId, LeaseId, NodeId};
-use crate::model::job::{ClaimedJob, NewJob, Progress, Status};
+use crate::model::job::{BatchId, ClaimedJob, NewJob, Progress, Status};
 use crate::model::payload::Payload;
 use crate::model::tenant::TenantId;
 use crate::node::suspect::COHORTS_FROM;
@@ -111,6 +111,8 @@ pub struct Finish {
     /// Whether a success is written into the audit log, in the same transaction if this is accepted: an entry
     /// `JOB_SUCCEEDED` that stays whatever becomes of the job's row.
     pub audit: bool,
+    /// The batch whose count the end of the job changes, in the same transaction.
+    pub batch: Option<BatchId>,
     /// Whether an attempt at the job has begun, this one or an earlier one. A job that comes back is then
     /// [resumed](ClaimedJob::resumed): it may have a checkpoint, and expires no more.
     pub resumed: bool,

@@ -13,6 +13,7 @@ mod tenancy;
 mod records;
 mod leases;
 mod schedules;
+mod groups;
 mod feed;
 mod insight;
 
@@ -23,6 +24,10 @@ pub use crate::life::lifecycle::{Gate, Transition};
 pub use crate::model::id::{Fence, LeaseId, NodeId};
 pub use base::{Base, Limited, News};
 pub use feed::{FEED_EVENTS_KEPT, FEED_KEPT_FOR, Feed, FeedAsk, FeedJob, FeedRow};
+pub use groups::{
+    BATCH_KEPT, BATCHES_MAX, BatchAsk, BatchCounts, BatchOpened, BatchRecord, Completion, Dependent, Dependents, Edge,
+    Groups, NewBatch, NewPart, PartAdded, Settlement,
+};
 pub use insight::Insight;
 pub(crate) use jobs::queue_of;
 pub use jobs::{
@@ -47,19 +52,33 @@ pub use upkeep::{Promoted, Recovered, SERVED_KEPT, Silent, Survey, Upkeep, Waiti
 /// by hand. Every method is atomic: it happened, or it did not, or the error says [`Error::Unknown`]. Times come from the
 /// store's clock, never from the caller's.
 pub trait Store:
-    Base + Jobs + Nodes + Upkeep + Reads + Steering + Tenancy + Records + Leases + Schedules + Feed + Insight
+    Base + Jobs + Nodes + Upkeep + Reads + Steering + Tenancy + Records + Leases + Schedules + Groups + Feed + Insight
 {
 }
 
 impl<S> Store for S where
-    S: Base + Jobs + Nodes + Upkeep + Reads + Steering + Tenancy + Records + Leases + Schedules + Feed + Insight
+    S: Base
+        + Jobs
+        + Nodes
+        + Upkeep
+        + Reads
+        + Steering
+        + Tenancy
+        + Records
+        + Leases
+        + Schedules
+        + Groups
+        + Feed
+        + Insight
 {
 }
 
 /// The rooms alone, for code that calls a store by its own type: `use windlass_core::store::rooms::*;`. Behind a
 /// `dyn Store` nobody needs them.
 pub mod rooms {
-    pub use super::{Base, Feed, Insight, Jobs, Leases, Nodes, Reads, Records, Schedules, Steering, Tenancy, Upkeep};
+    pub use super::{
+        Base, Feed, Groups, Insight, Jobs, Leases, Nodes, Reads, Records, Schedules, Steering, Tenancy, Upkeep,
+    };
 }
 
 /// Implements a room for a store that wraps another: each call goes to the store in a field.

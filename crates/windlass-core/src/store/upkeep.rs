@@ -73,6 +73,10 @@ pub struct Survey {
     pub webhooks: bool,
     /// How long until the next schedule is due; `None` if there is none.
     pub schedule_in: Option<Duration>,
+    /// Whether jobs wait for others.
+    pub dependents: bool,
+    /// Whether the counts of a batch have changed, or one may be complete.
+    pub batches: bool,
 }
 
 /// A node that has not been renewed for a while.
@@ -131,6 +135,8 @@ pub async fn survey_by_lists<S: Nodes + Steering + Records + Schedules + ?Sized>
         untidy: true,
         webhooks,
         schedule_in: store.due_schedules(0).await?.next_in,
+        dependents: true,
+        batches: true,
     })
 }
 

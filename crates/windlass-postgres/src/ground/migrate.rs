@@ -30,6 +30,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(6, "0006_activity"),
     migration!(7, "0007_outside"),
     migration!(8, "0008_schedules"),
+    migration!(9, "0009_groups"),
 ];
 
 /// Where the versions are kept, and the digests of what the schema is made of (`sql/ground/schema.sql`). Created before the

@@ -68,13 +68,13 @@ impl PgJobTx {
         let mut finished = [Finished::Fenced];
         match Successes::pick(&self.store, self.node, &finishes) {
             (Some(success), _) => {
-                let row = self.answer(success.sql(), &success.params()).await?;
+                let row = self.answer(&success.sql(), &success.params()).await?;
                 // What is not accepted was canceled or is not held: either way the handler's writes must go.
                 success.answers(&row, &mut finished)?;
             }
             (None, places) => {
                 let batch = Batch::new(&self.store, self.node, &finishes, places)?;
-                batch.answers(&self.answer(batch.sql(), &batch.params()).await?, &mut finished)?;
+                batch.answers(&self.answer(&batch.sql(), &batch.params()).await?, &mut finished)?;
             }
         }
         if finished != [Finished::Accepted(windlass_core::Status::Succeeded)] {

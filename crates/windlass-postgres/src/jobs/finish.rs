@@ -1,6 +1,7 @@
 //! Step 4: carries out what `lifecycle` decided about attempts, each only under its fence. Plain successes are one short
 //! statement for whole parts of leases; anything else is one longer. Never decides: the lease row says what is accepted.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use foldhash::HashSet;
@@ -23,7 +24,7 @@ pub(crate) async fn finish(store: &PgStore, node: NodeId, finishes: Vec<Finish>)
     let (successes, mut others) = Successes::pick(store, node, &finishes);
     let mut split = false;
     if let Some(successes) = successes {
-        match pool.query_one(Access::Write, successes.sql(), &successes.params()).await {
+        match pool.query_one(Access::Write, &successes.sql(), &successes.params()).await {
             Ok(row) => {
                 split = true;
                 others.extend(successes.answers(&row, &mut answers)?);
@@ -35,7 +36,7 @@ pub(crate) async fn finish(store: &PgStore, node: NodeId, finishes: Vec<Finish>)
     }
     if !others.is_empty() {
         let batch = Batch::new(store, node, &finishes, others)?;
-        let row = pool.query_one(Access::Write, batch.sql(), &batch.params()).await;
+        let row = pool.query_one(Access::Write, &batch.sql(), &batch.params()).await;
         batch.answers(&row.map_err(|error| if split { partly_written(error) } else { error })?, &mut answers)?;
     }
     store.know_lines(finishes.iter().filter_map(|finish| finish.follow_up.as_deref()));
@@ -110,6 +111,8 @@ pub(crate) struct Successes<'a> {
     ran: Vec<i64>,
     keep: Vec<i64>,
     output: Vec<Option<Json<'a>>>,
+    /// The batch that counts each job; empty if none has one.
+    batches: Vec<Option<i64>>,
     count_places: Vec<i32>,
     count_tenants: Vec<Uuid>,
     count_jobs: Vec<i64>,
@@ -122,16 +125,31 @@ pub(crate) struct Successes<'a> {
 const SPLIT_FROM: usize = 64;
 
 /// Ends plain successes, by parts of leases: `sql/jobs/finish_succeeded.sql`; lease_pkey.
-const SUCCEEDED: &str = "select windlass.finish_succeeded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+const SUCCEEDED: &str =
+    "select windlass.finish_succeeded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) as places";
 
-/// The same, and keeps status events of what is accepted; the outcomes tell the attempts.
-const SUCCEEDED_FEED: &str = "with f as materialized (
-    select windlass.finish_succeeded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) as places),
+/// What is written besides, of what is accepted: status events; the outcomes tell the attempts.
+const SUCCEEDED_FEED: &str = ",
 e as (
     insert into windlass.feed (id, status)
     select ($6)[j.n], 6 from f cross join unnest(f.places) p(place)
-    cross join lateral generate_series(($4)[p.place], ($5)[p.place]) j(n))
-select places from f";
+    cross join lateral generate_series(($4)[p.place], ($5)[p.place]) j(n))";
+
+/// And the counts of batches, those of $14.
+const SUCCEEDED_COUNTED: &str = ",
+m as (
+    insert into windlass.batch_delta (batch_id, succeeded, canceled, dead)
+    select ($14)[j.n], count(*), 0, 0 from f cross join unnest(f.places) p(place)
+    cross join lateral generate_series(($4)[p.place], ($5)[p.place]) j(n)
+    where ($14)[j.n] is not null group by 1)";
+
+/// A call with what is written besides in the same statement; its answer is `columns`.
+fn besides(call: &'static str, columns: &str, more: &[&str]) -> Cow<'static, str> {
+    match more.iter().all(|more| more.is_empty()) {
+        true => Cow::Borrowed(call),
+        false => Cow::Owned(format!("with f as materialized ({call}){}\nselect {columns} from f", more.concat())),
+    }
+}
 
 impl<'a> Successes<'a> {
     /// The plain successes whose place in a lease is known, and the places of the other transitions.
@@ -164,6 +182,7 @@ impl<'a> Successes<'a> {
             ran: Vec::with_capacity(sent.len()),
             keep: Vec::new(),
             output: Vec::new(),
+            batches: Vec::new(),
             count_places: Vec::new(),
             count_tenants: Vec::new(),
             count_jobs: Vec::new(),
@@ -188,6 +207,7 @@ impl<'a> Successes<'a> {
         let Transition::Succeed { output, keep } = &finish.transition else { return };
         let lease = finish.fence.lease.0;
         set(&mut self.output, self.id.len(), output.as_ref().map(|output| Json(output.as_str())));
+        set(&mut self.batches, self.id.len(), finish.batch.map(|batch| batch.0.as_i64()));
         self.id.push(finish.fence.job.as_i64());
         self.ran.push(micros(finish.ran));
         let keep = micros(*keep);
@@ -215,15 +235,14 @@ impl<'a> Successes<'a> {
         }
     }
 
-    pub(crate) fn sql(&self) -> &'static str {
-        match self.feed {
-            false => SUCCEEDED,
-            true => SUCCEEDED_FEED,
-        }
+    pub(crate) fn sql(&self) -> Cow<'static, str> {
+        let feed = if self.feed { SUCCEEDED_FEED } else { "" };
+        let counted = if self.batches.is_empty() { "" } else { SUCCEEDED_COUNTED };
+        besides(SUCCEEDED, "places", &[feed, counted])
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
-        vec![
+        let mut params: Vec<Param<'_>> = vec![
             (&self.node, Type::INT8),
             (&self.leases, Type::INT8_ARRAY),
             (&self.parts, Type::INT2_ARRAY),
@@ -237,7 +256,11 @@ impl<'a> Successes<'a> {
             (&self.count_tenants, Type::UUID_ARRAY),
             (&self.count_jobs, Type::INT8_ARRAY),
             (&self.count_keep, Type::INT8_ARRAY),
-        ]
+        ];
+        if !self.batches.is_empty() {
+            params.push((&self.batches, Type::INT8_ARRAY));
+        }
+        params
     }
 
     /// Notes what was accepted. Answers the places of the others: what became of them takes a closer look.
@@ -279,6 +302,8 @@ pub(crate) struct Batch<'a> {
     /// Set for a job no attempt at which has begun.
     fresh: Vec<Option<bool>>,
     follow: Option<JsonText>,
+    /// The batch that counts each job; empty if none has one.
+    batches: Vec<Option<i64>>,
     /// What attempts have cost; without it, nothing of that is sent.
     cost: Option<JsonText>,
     /// Whether status events are kept with them.
@@ -297,34 +322,28 @@ mod op {
     pub(super) const ROUTE: i16 = 7;
 }
 
-/// A call, and the same call that keeps status events of what is accepted.
-macro_rules! finish_calls {
-    ($plain:ident, $feed:ident, $call:literal) => {
-        const $plain: &str = $call;
-        const $feed: &str = concat!(
-            "with f as materialized (",
-            $call,
-            "),
+/// Ends attempts in any way: `sql/jobs/finish.sql`; lease_pkey, and the jobs' primary key.
+const FINISH: &str =
+    "select o_n, o_status from windlass.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+
+/// The same where some of them have cost something: `sql/jobs/finish_costed.sql`.
+const COSTED: &str = "select o_n, o_status from windlass.finish_costed($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+    $13, $14, $15, $16)";
+
+/// What is written besides, of what is accepted: status events.
+const FINISH_FEED: &str = ",
 e as (
     insert into windlass.feed (id, status, attempt)
-    select ($4)[u.n], u.status, ($5)[u.n] from f cross join unnest(f.o_n, f.o_status) u(n, status) order by u.n)
-select o_n, o_status from f"
-        );
-    };
-}
+    select ($4)[u.n], u.status, ($5)[u.n] from f cross join unnest(f.o_n, f.o_status) u(n, status) order by u.n)";
 
-// Ends attempts in any way: `sql/jobs/finish.sql`; lease_pkey, and the jobs' primary key.
-finish_calls!(
-    FINISH,
-    FINISH_FEED,
-    "select o_n, o_status from windlass.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
-);
-// The same where some of them have cost something: `sql/jobs/finish_costed.sql`.
-finish_calls!(
-    COSTED,
-    COSTED_FEED,
-    "select o_n, o_status from windlass.finish_costed($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
-);
+/// And the counts of batches, those of the parameter that takes the place of `$B`.
+const FINISH_COUNTED: &str = ",
+m as (
+    insert into windlass.batch_delta (batch_id, succeeded, canceled, dead)
+    select ($B)[u.n], count(*) filter (where u.status = 6), count(*) filter (where u.status = 7),
+           count(*) filter (where u.status = 8)
+    from f cross join unnest(f.o_n, f.o_status) u(n, status)
+    where ($B)[u.n] is not null and u.status in (6, 7, 8) group by 1)";
 
 impl<'a> Batch<'a> {
     /// The transitions of `finishes` at these places.
@@ -350,6 +369,7 @@ impl<'a> Batch<'a> {
             error: Vec::new(),
             fresh: Vec::new(),
             follow: None,
+            batches: Vec::new(),
             cost: None,
             feed: store.feed_wanted(),
             sent,
@@ -359,6 +379,7 @@ impl<'a> Batch<'a> {
         for place in 0..size {
             let finish = &finishes[batch.sent[place]];
             batch.push(place, finish)?;
+            set(&mut batch.batches, place, finish.batch.map(|batch| batch.0.as_i64()));
             if let Some(job) = &finish.follow_up {
                 follow_ups.push(FollowUp { n: place + 1, job: raw(job.as_ref())? });
             }
@@ -422,13 +443,11 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    pub(crate) fn sql(&self) -> &'static str {
-        match (&self.cost, self.feed) {
-            (None, false) => FINISH,
-            (None, true) => FINISH_FEED,
-            (Some(_), false) => COSTED,
-            (Some(_), true) => COSTED_FEED,
-        }
+    pub(crate) fn sql(&self) -> Cow<'static, str> {
+        let (call, next) = if self.cost.is_some() { (COSTED, "$17") } else { (FINISH, "$16") };
+        let feed = if self.feed { FINISH_FEED } else { "" };
+        let counted = if self.batches.is_empty() { String::new() } else { FINISH_COUNTED.replace("$B", next) };
+        besides(call, "o_n, o_status", &[feed, &counted])
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
@@ -451,6 +470,9 @@ impl<'a> Batch<'a> {
         ];
         if let Some(cost) = &self.cost {
             params.push((cost, Type::JSON));
+        }
+        if !self.batches.is_empty() {
+            params.push((&self.batches, Type::INT8_ARRAY));
         }
         params
     }

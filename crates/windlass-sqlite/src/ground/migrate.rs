@@ -12,7 +12,7 @@ use crate::ground::rows::{Fault, sql_error};
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// In order; never edited after a release.
-const MIGRATIONS: [(&str, &str); 8] = [
+const MIGRATIONS: [(&str, &str); 9] = [
     ("0001_jobs", include_str!("../migrations/0001_jobs.sql")),
     ("0002_data_keys", include_str!("../migrations/0002_data_keys.sql")),
     ("0003_quotas", include_str!("../migrations/0003_quotas.sql")),
@@ -21,6 +21,7 @@ const MIGRATIONS: [(&str, &str); 8] = [
     ("0006_activity", include_str!("../migrations/0006_activity.sql")),
     ("0007_outside", include_str!("../migrations/0007_outside.sql")),
     ("0008_schedules", include_str!("../migrations/0008_schedules.sql")),
+    ("0009_groups", include_str!("../migrations/0009_groups.sql")),
 ];
 
 /// Returns the SQL of every migration, for people who want to read it before it runs.

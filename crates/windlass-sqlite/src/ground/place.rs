@@ -14,6 +14,7 @@ use windlass_core::{
 
 use crate::ground::rows::{Columns, Done, Lenient, as_i64, home_queue, pack_ids, tenant_bytes, to_json};
 use crate::ground::writer::State;
+use crate::groups;
 
 /// Who does what nobody asked for.
 pub(crate) const SYSTEM: &str = "windlass";
@@ -213,6 +214,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) job: i64,
     pub(crate) tenant: TenantId,
     pub(crate) ordering_key: Option<&'a str>,
+    /// The batch that counts it.
+    pub(crate) batch: Option<i64>,
     pub(crate) status: Status,
     /// How long it is kept; `None` means until someone replays or purges it.
     pub(crate) keep: Option<Duration>,
@@ -245,6 +248,9 @@ pub(crate) fn end(conn: &Connection, state: &mut State, ending: &Ending<'_>) -> 
         ending.output.map(Payload::as_str)
     ])?;
     count(conn, ending.tenant, ending.status, 1)?;
+    if let Some(batch) = ending.batch {
+        groups::count(conn, batch, ending.status, 1)?;
+    }
     if ending.status == Status::DeadLettered {
         conn.prepare_cached("INSERT INTO windlass_dead_letter (job) VALUES (?1)")?.execute([ending.job])?;
     }

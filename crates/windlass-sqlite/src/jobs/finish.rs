@@ -15,6 +15,7 @@ use crate::feed;
 use crate::ground::place::{self, Audit, Ending, Event, Group, JobHead, SYSTEM, Turn, Waiting};
 use crate::ground::rows::{Columns, Done, Leased, Lenient, internal, pack_leased, unpack_leased};
 use crate::ground::writer::State;
+use crate::groups;
 use crate::jobs::submit;
 use crate::tenancy::usage;
 
@@ -218,6 +219,7 @@ impl Attempt<'_> {
             job: self.job.id,
             tenant: self.head.tenant,
             ordering_key: self.head.ordering_key.as_deref(),
+            batch: self.finish.batch.map(|batch| batch.0.as_i64()),
             status,
             keep,
             attempt: self.finish.attempt,
@@ -380,6 +382,7 @@ fn end_without_finish(
         job: job.id,
         tenant: head.tenant,
         ordering_key: head.ordering_key.as_deref(),
+        batch: groups::counted_batch(conn, job.id)?,
         status: Status::Canceled,
         keep: Some(place::retention(conn, job.id)?),
         attempt: job.attempt(),

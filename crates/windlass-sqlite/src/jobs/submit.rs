@@ -10,6 +10,7 @@ use windlass_core::{NewJob, Start, Status, Timestamp, UniqueWithin};
 use crate::ground::place::{self, Group, Turn, Waiting};
 use crate::ground::rows::{Done, Leased, internal, job_id, pack_leased, tenant_bytes, to_json};
 use crate::ground::writer::State;
+use crate::groups;
 use crate::nodes;
 use crate::tenancy::quota;
 
@@ -121,11 +122,12 @@ fn due(start: Start, now: Timestamp) -> Option<Timestamp> {
 /// nothing if its id is there already.
 fn store(conn: &Connection, now: Timestamp, job: &NewJob, due: Option<Timestamp>) -> Done<Option<Status>> {
     let id = job.id.as_i64();
+    let after = job.spec.after.as_deref();
     let behind = match &job.ordering_key {
-        Some(key) => has_other_holder(conn, job, key)?,
-        None => false,
+        Some(key) if after.is_none() => has_other_holder(conn, job, key)?,
+        _ => false,
     };
-    let born = match (behind, due) {
+    let born = match (behind || after.is_some(), due) {
         (true, _) => Status::Blocked,
         (false, Some(_)) => Status::Scheduled,
         (false, None) => Status::Pending,
@@ -168,6 +170,11 @@ fn store(conn: &Connection, now: Timestamp, job: &NewJob, due: Option<Timestamp>
         recoveries: 0,
         resumed: false,
     };
+    if let Some(after) = after {
+        groups::add_edges(conn, id, &after.of)?;
+        place::gate(conn, &waiting, &Gate::Parents, due)?;
+        return Ok(Some(born));
+    }
     match (&job.ordering_key, due) {
         (Some(key), due) if behind => place::gate(conn, &waiting, &Gate::OrderingKey(key.clone()), due)?,
         (_, Some(due)) => place::schedule(conn, &waiting, due, Status::Scheduled)?,
@@ -198,7 +205,8 @@ fn take_keys(conn: &Connection, now: Timestamp, job: &NewJob) -> Done<()> {
         };
         take.execute(params![UNIQUE, tenant, "", key, id, until])?;
     }
-    if let Some(key) = &job.ordering_key {
+    // One that waits for others takes its turn when they have ended.
+    if let Some(key) = job.ordering_key.as_ref().filter(|_| job.spec.after.is_none()) {
         place::take_key(conn, job.tenant, key, id)?;
     }
     if let Some(at) = job.spec.expires_at {

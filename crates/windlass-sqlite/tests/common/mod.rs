@@ -144,6 +144,7 @@ pub(crate) fn finish(job: &ClaimedJob, transition: Transition) -> Finish {
         follow_up: None,
         cost: None,
         audit: false,
+        batch: None,
         resumed: true,
     }
 }

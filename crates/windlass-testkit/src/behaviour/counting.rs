@@ -151,4 +151,5 @@ windlass_core::records_calls!(count_calls!);
 windlass_core::leases_calls!(count_calls!);
 windlass_core::feed_calls!(count_calls!);
 windlass_core::schedules_calls!(count_calls!);
+windlass_core::groups_calls!(count_calls!);
 windlass_core::insight_calls!(count_calls!);

@@ -18,6 +18,7 @@ mod sealing;
 mod steering;
 mod submitting;
 mod telling;
+mod grouping;
 mod timing;
 
 pub(crate) use counting::Counting;
@@ -28,6 +29,7 @@ pub use editing::*;
 pub use failing::*;
 pub use faulting::*;
 pub use feed::*;
+pub use grouping::*;
 pub use limits::*;
 pub use observing::*;
 pub use ordering::*;
@@ -193,6 +195,10 @@ macro_rules! for_each_behaviour {
             a_schedule_that_cannot_fire_is_refused_by_field ["TIM-2"],
             schedules_of_the_code_are_kept_in_step ["TIM-2"],
             idle_schedules_cost_no_call ["TIM-2"],
+            a_batch_calls_back_once_when_all_have_ended ["FLW-4"],
+            a_batch_is_watched_and_canceled ["FLW-4"],
+            a_graph_runs_in_order ["FLW-3"],
+            jobs_wait_for_what_is_there ["FLW-3", "SUB-2"],
             what_jobs_cost_is_recorded_and_added_up ["OPS-6"],
             the_feed_of_one_node_tells_what_happens_on_another ["OPS-8"],
             the_feed_goes_on_after_the_last_event_seen ["OPS-8"],

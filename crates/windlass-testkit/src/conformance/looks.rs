@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use windlass_core::activity::{Addition, Resolution};
 use windlass_core::health::Checkup;
-use windlass_core::store::{ApiKeyRecord, AuditEntry, AuditFilter, Error, NodeId, ScheduleAsk, Store};
+use windlass_core::store::{
+    ApiKeyRecord, AuditEntry, AuditFilter, BatchAsk, Dependents, Error, NodeId, ScheduleAsk, Store,
+};
 use windlass_core::{
     ApiKey, Cost, JobFilter, JobId, Right, Rights, Scope, SecretHash, Status, Sums, TenantId, Timestamp,
 };
@@ -37,6 +39,10 @@ pub async fn look_at_everything(store: &dyn Store, whole: Whole, spoilt: &[JobId
     look_at_books(store, whole).await?;
     must!(store.schedules(EVERYONE, ScheduleAsk::page(MANY)));
     must!(store.due_schedules(MANY));
+    must!(store.batches(EVERYONE, &BatchAsk { limit: MANY, ..BatchAsk::default() }));
+    must!(store.fold_batches(&[], MANY));
+    must!(store.dependents(&Dependents::After(JobId::from_i64(0)), MANY));
+    must!(store.edges(spoilt, MANY));
     look_at_the_past(store).await?;
     look_at_keys(store).await?;
     look_at_the_engine(store, whole).await

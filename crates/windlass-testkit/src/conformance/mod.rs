@@ -22,6 +22,7 @@ mod filtering;
 mod keys;
 mod leases;
 mod schedules;
+mod groups;
 mod logging;
 pub mod looks;
 pub mod model;
@@ -413,13 +414,28 @@ suite! { $
         a_deposed_scheduler_fires_nothing ["TIM-2"]
         nothing_fires_after_the_answer_of_a_pause ["TIM-2"]
     ;
+    groups:
+        a_batch_is_opened_once_for_its_key ["FLW-4"]
+        a_part_is_added_once ["FLW-4"]
+        counts_of_a_batch_are_exact ["FLW-4"]
+        a_member_of_a_lost_node_is_counted ["FLW-4"]
+        a_batch_is_completed_once ["FLW-4"]
+        an_empty_batch_is_complete_when_it_is_sealed ["FLW-4"]
+        a_job_waits_for_its_parents ["FLW-3"]
+        a_settled_job_takes_its_place ["FLW-3"]
+        a_job_ends_with_its_parents ["FLW-3"]
+        edges_go_with_the_child ["FLW-3"]
+        a_batch_is_waited_for ["FLW-3" "FLW-4"]
+        a_survey_finds_what_is_to_be_settled ["FLW-3" "FLW-4"]
+        batches_are_listed ["FLW-4"]
+    ;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOURCES: [&str; 17] = [
+    const SOURCES: [&str; 18] = [
         include_str!("submitting.rs"),
         include_str!("running.rs"),
         include_str!("ordering.rs"),
@@ -437,6 +453,7 @@ mod tests {
         include_str!("feed.rs"),
         include_str!("leases.rs"),
         include_str!("schedules.rs"),
+        include_str!("groups.rs"),
     ];
 
     /// The doc comment right above `pub(super) async fn name(`.

@@ -634,6 +634,7 @@ fn ending(model: &Model, attempt: Attempt, end: End) -> Finish {
         follow_up: None,
         cost: None,
         audit: false,
+        batch: None,
         resumed,
     }
 }

@@ -487,6 +487,7 @@ pub(super) fn finish(job: &ClaimedJob, transition: Transition) -> Finish {
         follow_up: None,
         cost: None,
         audit: false,
+        batch: job.counted_batch(),
         resumed: true,
     }
 }

@@ -463,6 +463,7 @@ pub(super) async fn a_job_born_leased_runs_at_once_and_is_fenced_like_any_other(
         follow_up: None,
         cost: None,
         audit: false,
+        batch: None,
         resumed: true,
     };
     assert_eq!(rig.finish_as(rig.node, end(made[0], rig.new_lease())).await, Finished::Fenced);

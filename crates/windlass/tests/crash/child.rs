@@ -226,6 +226,7 @@ async fn write_anyway(hands: &Hands, ctx: &JobContext) {
             follow_up: None,
             cost: None,
             audit: false,
+            batch: None,
             resumed: true,
         };
         if store.finish(node, vec![finish]).await.expect("an answer") == [Finished::Fenced] {

@@ -63,12 +63,60 @@ begin
             if p.type <> 'null' and (p.type <> 'string' or p.text not in ('on_success', 'on_failure')) then
                 perform windlass.refuse('spec.callback', 'it must be "on_success" or "on_failure"');
             end if;
+        elsif p.key = 'after' then
+            perform windlass.check_after(p.value);
+        elsif p.key = 'part' then
+            if p.type <> 'null' and p.text !~ '^\d{1,9}$' then
+                perform windlass.refuse('spec.part', 'it must be a whole number');
+            end if;
         elsif p.key = 'sealed' and p.type <> 'boolean' then
             perform windlass.refuse('spec.sealed', 'it must be true or false');
         end if;
     end loop;
 exception when untranslatable_character or invalid_text_representation then
     perform windlass.refuse('spec', 'it holds \u0000 or half of a surrogate pair, which no text can hold');
+end $$;
+
+-- What a job waits for: jobs and batches by their ids, as texts.
+create or replace function windlass.check_after(p_after json) returns void language plpgsql as $$
+#variable_conflict use_column
+begin
+    if json_typeof(p_after) = 'null' then
+        return;
+    elsif json_typeof(p_after) <> 'object' or coalesce(json_typeof(p_after -> 'of'), '') <> 'array' then
+        perform windlass.refuse('spec.after', 'it must be a JSON object with an array `of`');
+    elsif json_array_length(p_after -> 'of') not between 1 and 100 then
+        perform windlass.refuse('spec.after', 'it must name 1 to 100 jobs and batches');
+    elsif exists (select 1 from json_array_elements(p_after -> 'of') e
+                  where json_typeof(e.value) <> 'string' or e.value #>> '{}' !~ '^\d{1,18}$') then
+        perform windlass.refuse('spec.after', 'each of them must be an id, as a text of digits');
+    elsif coalesce(json_typeof(p_after -> 'any'), 'boolean') <> 'boolean' then
+        perform windlass.refuse('spec.after.any', 'it must be true or false');
+    elsif coalesce(p_after ->> 'if_failed', 'cancel') not in ('cancel', 'run', 'fail') then
+        perform windlass.refuse('spec.after.if_failed', 'it must be "cancel", "run" or "fail"');
+    end if;
+end $$;
+
+-- What jobs of callers wait for must be there, or be an earlier job of the call, and be of the same tenant: what is another
+-- tenant's looks like what is not there.
+create or replace function windlass.check_parents(p_jobs json) returns void language plpgsql as $$
+#variable_conflict use_column
+declare
+    p record;
+begin
+    select x.parent into p
+    from json_array_elements(p_jobs) with ordinality j(value, n)
+    cross join lateral json_array_elements_text(case when json_typeof(j.value -> 'spec' -> 'after' -> 'of') = 'array'
+                                                     then j.value -> 'spec' -> 'after' -> 'of' else '[]' end) x(parent)
+    cross join lateral (select coalesce((j.value ->> 'tenant')::uuid, '00000000-0000-0000-0000-000000000000') as id) t
+    where not exists (select 1 from windlass.job d where d.id = x.parent::bigint and d.tenant_id = t.id)
+      and not exists (select 1 from windlass.batch b where b.id = x.parent::bigint and b.tenant_id = t.id)
+      and not exists (select 1 from json_array_elements(p_jobs) with ordinality e(value, n)
+                      where e.n < j.n and e.value ->> 'id' = x.parent)
+    limit 1;
+    if found then
+        perform windlass.refuse('spec.after', 'there is no job or batch ' || p.parent);
+    end if;
 end $$;
 
 create or replace function windlass.check_millis(p_field text, p_value json, p_may_be_null boolean) returns void language plpgsql as $$

@@ -23,14 +23,14 @@ begin
     end if;
 end $$;
 
--- Puts stored jobs where they wait: behind their ordering key, until their time, or ready. Answers the gated ones.
+-- Puts stored jobs where they wait: behind other jobs, behind their ordering key, until their time, or ready. Answers the gated ones.
 create or replace function windlass.place_jobs(p_ids bigint[], p_resumed boolean default false) returns bigint[] language plpgsql
 set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     j record;
     v_holder bigint;
-    v_gated bigint[] := '{}';
+    v_gated bigint[] := case when p_resumed then '{}'::bigint[] else windlass.place_dependents(p_ids) end;
     v_rest bigint[];
     v_ids bigint[]; v_queues text[]; v_ranks smallint[]; v_tenants uuid[]; v_n int;
 begin
@@ -39,7 +39,7 @@ begin
         select j.* from unnest(p_ids) x(id)
         cross join lateral (select id, tenant_id, ordering_key, priority, queue, run_at, created_at from windlass.job
                             where job.id = x.id offset 0) j
-        where j.ordering_key is not null
+        where j.ordering_key is not null and j.id <> all (v_gated)
         order by j.tenant_id, j.ordering_key collate "C", j.id
     loop
         insert into windlass.key_holder as k (tenant_id, ordering_key, id) values (j.tenant_id, j.ordering_key, j.id)

@@ -4,6 +4,7 @@ create or replace function windlass.submit_jobs(p_jobs json) returns table (id b
 #variable_conflict use_column
 begin
     perform windlass.check_jobs(p_jobs);
+    perform windlass.check_parents(p_jobs);
     return query select s.id, s.duplicate from windlass.store_jobs(p_jobs) s;
 end $$;
 
@@ -12,5 +13,6 @@ create or replace function windlass.submit_jobs_within(p_jobs json) returns tabl
 #variable_conflict use_column
 begin
     perform windlass.check_jobs(p_jobs);
+    perform windlass.check_parents(p_jobs);
     return query select s.id, s.duplicate from windlass.store_jobs_within(p_jobs, false, true) s;
 end $$;

@@ -85,6 +85,7 @@ begin
         perform windlass.note_feed(r.ids, 0, array(select f + n from unnest(r.failed, r.recoveries) u(f, n)));
     end if;
     if r.canceled is not null then
+        perform windlass.count_member(j.id, j.spec, 7::smallint, 1) from windlass.job j where j.id = any (r.canceled);
         -- Their outcomes tell the attempts.
         perform windlass.note_feed(r.canceled, 7, null);
         perform windlass.pass_on(r.canceled);

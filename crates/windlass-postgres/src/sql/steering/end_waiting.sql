@@ -17,5 +17,6 @@ begin
     insert into windlass.counter_delta (tenants, statuses, counts, untils)
     values (array[p_tenant], array[7], array[1], array[v_purge_at]);
     delete from windlass.checkpoint c where c.id = p_id;
+    perform windlass.count_member(p_id, p_spec, 7::smallint, 1);
     perform windlass.note_feed(array[p_id], 7, array[p_failed + p_recoveries]);
 end $$;

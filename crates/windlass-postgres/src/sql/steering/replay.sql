@@ -6,7 +6,7 @@ declare
     o record;
     v_gated bigint[];
 begin
-    select d.tenant_id into j from windlass.job d where d.id = p_id and (p_tenant is null or d.tenant_id = p_tenant);
+    select d.tenant_id, d.spec into j from windlass.job d where d.id = p_id and (p_tenant is null or d.tenant_id = p_tenant);
     if not found then
         return -1;
     end if;
@@ -26,6 +26,7 @@ begin
     values (p_id, clock_timestamp(), case when v_gated = '{}' then 0 else 3 end, 0, 0, 0, 'replayed by ' || p_by);
     insert into windlass.counter_delta (tenants, statuses, counts, untils)
     values (array[j.tenant_id], array[8], array[-1], array[o.purge_at]);
+    perform windlass.count_member(p_id, j.spec, 8::smallint, -1);
     insert into windlass.audit (tenant_id, actor, action, target)
     values (j.tenant_id, p_by, 'JOB_REPLAYED', p_id::text);
     perform windlass.note_feed(array[p_id], case when v_gated = '{}' then 0 else 3 end, array[0]);

@@ -17,5 +17,6 @@ begin
     delete from windlass.job_log l where l.id = any (p_ids);
     delete from windlass.job_cost c where c.id = any (p_ids);
     delete from windlass.checkpoint c where c.id = any (p_ids);
+    delete from windlass.edge e where e.child_id = any (p_ids);
     delete from windlass.job_key k where k.id = any (p_ids) and (k.until is null or k.until <= clock_timestamp());
 end $$;

@@ -78,6 +78,8 @@ begin
         and e.id <> all (coalesce(v_ids, '{}'));
     delete from windlass.checkpoint e where e.id >= windlass.week_bound(p_day)
         and e.id < windlass.week_bound(p_day + 7) and e.id <> all (coalesce(v_ids, '{}'));
+    delete from windlass.edge e where e.child_id >= windlass.week_bound(p_day)
+        and e.child_id < windlass.week_bound(p_day + 7) and e.child_id <> all (coalesce(v_ids, '{}'));
     delete from windlass.job_key e where e.id >= windlass.week_bound(p_day) and e.id < windlass.week_bound(p_day + 7)
         and e.id <> all (coalesce(v_ids, '{}')) and (e.until is null or e.until <= clock_timestamp());
     execute format('drop table windlass.%I', v_outcome);

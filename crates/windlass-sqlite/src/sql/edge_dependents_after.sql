@@ -1,0 +1,5 @@
+-- Jobs after ?1 that wait for others, by id, at most ?2.
+SELECT j.id, j.tenant, j.handler, j.spec
+FROM windlass_gated g JOIN windlass_job j ON j.id = g.job
+WHERE g.gate = 'parents:' AND g.job > ?1
+ORDER BY g.job LIMIT ?2;
