@@ -358,7 +358,8 @@ async fn the_catalog_has_no_hole() {
     let oracles = "select i.indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
         where c.relnamespace = 'windlass'::regnamespace and i.indisunique and not c.relispartition
           and not exists (select 1 from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any (i.indkey)
-                          and a.attname in ('tenant_id', 'id', 'lease_id', 'node_id', 'slot', 'version', 'target'))
+                          and a.attname in ('tenant_id', 'id', 'lease_id', 'node_id', 'slot', 'version', 'target',
+                                            'batch_id', 'child_id'))
           and c.relname not in ('line', 'schema_object', 'setting', 'depth', 'usage_event', 'feed', 'holding', 'served')";
     assert_eq!(rig.names(oracles).await, [""; 0], "a duplicate would tell of another tenant");
     let roles = "select rolname::text from pg_roles where rolname in ('windlass_app', 'windlass_engine')
