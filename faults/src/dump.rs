@@ -174,7 +174,9 @@ pub fn of_sqlite(path: &Path) -> Result<Dump> {
     dump.jobs = rows(
         &file,
         "select id, tenant, handler, payload->>'call', payload->>'canary', ordering_key, priority, created_at, run_at,
-                spec->>'parent', (select value from json_each(tags) where value like 'schedule:%'), spec->>'nominal_at'
+                iif(json_valid(spec), spec, '{}')->>'parent',
+                (select value from json_each(iif(json_valid(tags), tags, '[]')) where value like 'schedule:%'),
+                iif(json_valid(spec), spec, '{}')->>'nominal_at'
          from windlass_job order by id",
         |row| {
             Ok(Job {

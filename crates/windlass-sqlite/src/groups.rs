@@ -17,6 +17,9 @@ use crate::ground::rows::{Columns, Done, Lenient, as_i64, job_id, json_ids, read
 use crate::ground::writer::State;
 use crate::jobs::submit::{self, Quota};
 
+/// Reads batches by tenant, ids and page.
+const LIST: &str = include_str!("sql/batch_list.sql");
+
 #[async_trait]
 impl Groups for SqliteStore {
     async fn open_batch(&self, batch: NewBatch) -> Result<BatchOpened> {
@@ -43,7 +46,7 @@ impl Groups for SqliteStore {
             let ids = ask.ids.map(|ids| json_ids(&ids.iter().map(|id| id.0.as_i64()).collect::<Vec<_>>()));
             let before = ask.before.map(|before| before.0.as_i64());
             let tenant = of.as_ref().map(tenant_bytes);
-            records(conn, include_str!("sql/batch_list.sql"), params![tenant, ids, before, as_i64(ask.limit)])
+            records(conn, LIST, params![tenant, ids, before, as_i64(ask.limit)])
         })
         .await
     }
@@ -324,7 +327,7 @@ fn end_dependent(conn: &Connection, state: &mut State, of: &Settlement, end: &Tr
 fn find(conn: &Connection, batch: BatchId) -> Done<Option<BatchRecord>> {
     let none = None::<&[u8]>;
     let ids = json_ids(&[batch.0.as_i64()]);
-    Ok(records(conn, include_str!("sql/batch_list.sql"), params![none, ids, None::<i64>, 1])?.pop())
+    Ok(records(conn, LIST, params![none, ids, None::<i64>, 1])?.pop())
 }
 
 fn records(conn: &Connection, sql: &str, params: &[&dyn ToSql]) -> Done<Vec<BatchRecord>> {

@@ -152,11 +152,7 @@ fn store(conn: &Connection, now: Timestamp, job: &NewJob, due: Option<Timestamp>
         return Ok(None);
     }
     if !job.tags.is_empty() {
-        let sql = "INSERT INTO windlass_job_tag (tag, job) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-        let mut insert = conn.prepare_cached(sql)?;
-        for tag in &job.tags {
-            insert.execute(params![tag, id])?;
-        }
+        add_tags(conn, job)?;
     }
     if !job.is_plain() {
         take_keys(conn, now, job)?;
@@ -181,6 +177,15 @@ fn store(conn: &Connection, now: Timestamp, job: &NewJob, due: Option<Timestamp>
         (_, None) => {}
     }
     Ok(Some(born))
+}
+
+fn add_tags(conn: &Connection, job: &NewJob) -> Done<()> {
+    let sql = "INSERT INTO windlass_job_tag (tag, job) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    let mut insert = conn.prepare_cached(sql)?;
+    for tag in &job.tags {
+        insert.execute(params![tag, job.id.as_i64()])?;
+    }
+    Ok(())
 }
 
 /// Whether another job has the ordering key. Nobody takes it here: the job may turn out to be stored already.

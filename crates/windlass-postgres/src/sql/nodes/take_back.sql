@@ -57,8 +57,7 @@ begin
     o as (
         insert into windlass.outcome (id, finished_at, started_at, purge_at, node_id, status, attempt, failed,
                                       recoveries, reason)
-        select a.id, v_now, a.claimed_at, a.purge_at, a.node_id, 7,
-               a.failed + a.recoveries + 1, a.failed, a.recoveries, a.cancel
+        select a.id, v_now, a.claimed_at, a.purge_at, a.node_id, 7, a.failed + a.recoveries + 1, a.failed, a.recoveries, a.cancel
         from a where a.cancel is not null
         on conflict do nothing),
     d as (
