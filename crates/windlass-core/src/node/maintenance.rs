@@ -99,7 +99,7 @@ impl Worker {
                 true => self.queues(1, true).into_iter().map(|(queue, _)| queue).collect(),
                 false => Vec::new(),
             };
-            let asked = Instant::now();
+            let (asked, pauses_read) = (Instant::now(), self.pauses_read());
             match self.store.survey(self.config.lease, &queues).await {
                 Ok(survey) => {
                     let dead = silence.look(&survey.silent, asked, Instant::now(), self.config.lease);
@@ -107,7 +107,7 @@ impl Worker {
                         *self.dead.lock() = dead;
                         self.wake_recovery.notify_one();
                     }
-                    self.act_on(survey);
+                    self.act_on(survey, pauses_read);
                 }
                 Err(error) => tracing::warn!(%error, "could not look for work"),
             }
@@ -118,8 +118,8 @@ impl Worker {
         }
     }
 
-    fn act_on(&self, survey: Survey) {
-        self.set_pauses(survey.pauses);
+    fn act_on(&self, survey: Survey, pauses_read: u64) {
+        self.set_pauses(survey.pauses, pauses_read);
         if survey.ready {
             self.wake.notify_one();
         }
